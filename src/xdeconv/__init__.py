@@ -1,0 +1,1 @@
+"""Extreme deconvolution: the density of the true values behind noisy, incomplete data."""

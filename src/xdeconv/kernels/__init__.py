@@ -1,0 +1,92 @@
+"""Where data meets parameters: three functions, several backends, one definition.
+
+Row i is x_i = R_i v_i + e_i with e_i ~ N(0, S_i) and v_i drawn from sum_j alpha_j N(m_j, V_j). With
+T_ij = R_i V_j R_i^T + S_i, row i and component j have
+
+    w_ij = R_i^T T_ij^-1 (x_i - R_i m_j)      M_ij = R_i^T T_ij^-1 R_i
+    r_ij = alpha_j N(x_i | R_i m_j, T_ij) / sum_l alpha_l N(x_i | R_i m_l, T_il)
+
+and everything that learns needs only the sums over rows (:class:`xdeconv.stats.Stats`)
+
+    q_j = sum_i r_ij     g_j = sum_i r_ij w_ij     G_j = sum_i r_ij (w_ij w_ij^T - M_ij).
+
+The posterior of v_i under component j is N(b_ij, B_ij) with b_ij = m_j + V_j w_ij and B_ij = V_j - V_j M_ij V_j, so
+sum_i r_ij (b_ij - m_j) = V_j g_j and sum_i r_ij [(b_ij - m_j)(b_ij - m_j)^T + B_ij] = q_j V_j + V_j G_j V_j: EM in a
+form that never holds m m^T. The same sums are gradients: dL/dm = g, dL/dV = G / 2, dL/dlog alpha = q.
+
+A missing value has its row and column of T replaced by the identity's, its residual and its row of R by zero, and does
+not count in the normalisation. A failed Cholesky factor gives NaN, never -inf: a caller can see it.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import cache
+from types import ModuleType
+
+from torch import Tensor
+
+from ..batch import Batch
+from ..stats import Stats
+from .options import DEFAULT, Options
+
+log = logging.getLogger("xdeconv")
+
+
+def accumulate(
+    log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT
+) -> Stats:
+    """The sums over the rows of a batch for log_weights (k,), means (k, d), covariances (k, d, d)."""
+    _check_shapes(log_weights, means, covariances, batch)
+    return _backend(batch, *means.shape, options).accumulate(log_weights, means, covariances, batch, options)
+
+
+def log_prob(
+    log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT
+) -> Tensor:
+    """Log-density of each row (n,); memory does not grow with n k."""
+    _check_shapes(log_weights, means, covariances, batch)
+    return _backend(batch, *means.shape, options).log_prob(log_weights, means, covariances, batch, options)
+
+
+def log_joint(
+    log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT
+) -> Tensor:
+    """log alpha_j + log N(x_i | R_i m_j, T_ij), (n, k)."""
+    _check_shapes(log_weights, means, covariances, batch)
+    return _backend(batch, *means.shape, options).log_joint(log_weights, means, covariances, batch, options)
+
+
+def _check_shapes(log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch) -> None:
+    k, d = means.shape
+    if log_weights.shape != (k,) or covariances.shape != (k, d, d):
+        raise ValueError(f"log_weights {tuple(log_weights.shape)} and covariances {tuple(covariances.shape)} "
+                         f"do not fit means {(k, d)}")  # fmt: skip
+    if batch.d != d:
+        raise ValueError(f"the mixture has {d} dimensions and the batch {batch.d}")
+    if batch.log_prior is not None and batch.log_prior.shape[1] != k:
+        raise ValueError(f"log_prior has {batch.log_prior.shape[1]} columns for {k} components")
+
+
+def _backend(batch: Batch, k: int, d: int, options: Options) -> ModuleType:
+    """The module that computes: the one asked for, or the fast one of the device unless it refuses."""
+    name = options.backend if options.backend != "auto" else "cuda" if batch.device.type == "cuda" else "cpu"
+    reason = _load(name).refuses(batch, k, d)
+    if reason is None:
+        return _load(name)
+    if options.backend != "auto":
+        raise ValueError(f"backend {name!r} cannot take this: {reason}")
+    _say_once(name, reason)
+    return _load("reference")
+
+
+@cache
+def _load(name: str) -> ModuleType:
+    from importlib import import_module
+
+    return import_module(f".{name}", __name__)
+
+
+@cache
+def _say_once(name: str, reason: str) -> None:
+    log.warning("using the slower reference kernels: backend %r cannot take this: %s", name, reason)

@@ -1,0 +1,84 @@
+"""The definition of correct: the sums in dense torch, on any device, in any dtype, with nothing clever."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from ..batch import Batch
+from ..stats import Stats
+from .options import DEFAULT, Options
+
+PAIR_NUMBERS = 1 << 24  # numbers in one (n, k, p, p) array of a chunk
+
+
+def refuses(batch: Batch, k: int, d: int) -> str | None:
+    """Never: the reference takes everything."""
+    return None
+
+
+def accumulate(log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT) -> Stats:
+    """The five sums over the rows of a batch, added up in float64 chunk by chunk."""
+    k, d = means.shape
+    total = Stats.zeros(k, d, batch.device)
+    for chunk in _chunks(batch, k):
+        log_joint, w, M = _pairs(log_weights, means, covariances, chunk)
+        log_prob = torch.logsumexp(log_joint, dim=1)
+        weight = torch.ones_like(log_prob) if chunk.weight is None else chunk.weight
+        r = torch.softmax(log_joint, dim=1) * weight[:, None]
+        parts = (
+            weight.sum(),
+            (weight * log_prob).sum(),
+            r.sum(0),
+            torch.einsum("nk,nkd->kd", r, w),
+            torch.einsum("nk,nkd,nke->kde", r, w, w) - torch.einsum("nk,nkde->kde", r, M),
+        )
+        total = total + Stats(torch.cat([part.reshape(-1).double() for part in parts]), k, d)
+    return total
+
+
+def log_prob(log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT) -> Tensor:
+    """Log-density of each row (n,)."""
+    return torch.logsumexp(log_joint(log_weights, means, covariances, batch), dim=1)
+
+
+def log_joint(log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT) -> Tensor:
+    """log alpha_j + log N(x_i | R_i m_j, T_ij), (n, k)."""
+    k = len(log_weights)
+    return torch.cat([_pairs(log_weights, means, covariances, chunk)[0] for chunk in _chunks(batch, k)])
+
+
+def _chunks(batch: Batch, k: int) -> Iterator[Batch]:
+    yield from batch.chunks(max(1, PAIR_NUMBERS // (k * max(batch.p, batch.d) ** 2)))
+
+
+def _pairs(log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    """log alpha N (n, k), w (n, k, d) and M (n, k, d, d) of every row and component."""
+    log_alpha, m, V = (t.to(batch.device, batch.dtype) for t in (log_weights, means, covariances))
+    observed = ~batch.x.T.isnan()
+    x = torch.where(observed, batch.x.T, 0.0)
+    seen = observed.to(batch.dtype)
+    R = seen[:, :, None] * (torch.eye(batch.p, device=batch.device, dtype=batch.dtype) if batch.projection is None
+                            else batch.projection.permute(2, 0, 1))  # fmt: skip
+    S = batch.covariance() * seen[:, :, None] * seen[:, None, :] + torch.diag_embed(1 - seen)
+    T = torch.einsum("npd,kde,nqe->nkpq", R, V, R) + S[:, None]
+    L, failed = torch.linalg.cholesky_ex(T)
+    L = torch.where((failed > 0)[..., None, None], torch.nan, L)
+    residual = (x[:, None] - torch.einsum("npd,kd->nkp", R, m)) * seen[:, None]
+    z = torch.linalg.solve_triangular(L, residual[..., None], upper=False)
+    A = torch.linalg.solve_triangular(L, R[:, None].expand(-1, len(m), -1, -1), upper=False)
+    log_det = L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    unit = torch.zeros(batch.p, dtype=torch.float64, device=batch.device) if batch.scale is None else batch.scale.log()
+    constant = observed.double() @ (unit + 0.5 * math.log(2 * math.pi))
+    log_normal = -0.5 * (z * z).sum((-2, -1)) - log_det - constant.to(batch.dtype)[:, None]
+    log_joint = log_alpha + log_normal + _row_log_prior(batch)
+    return log_joint, (A.mT @ z)[..., 0], A.mT @ A
+
+
+def _row_log_prior(batch: Batch) -> Tensor | float:
+    if batch.log_prior is None:
+        return 0.0
+    return batch.log_prior if batch.label is None else batch.log_prior[batch.label]
