@@ -1,1 +1,52 @@
 """Extreme deconvolution: the density of the true values behind noisy, incomplete data."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .batch import Batch as Batch
+    from .estimator import XDGMM as XDGMM
+    from .fitting import FitResult as FitResult
+    from .fitting import fit as fit
+    from .methods import EM as EM
+    from .methods import SGD as SGD
+    from .methods import Decaying as Decaying
+    from .methods import Fixed as Fixed
+    from .methods import Stepped as Stepped
+    from .mixture import Mixture as Mixture
+    from .mixture import load as load
+    from .posterior import Posterior as Posterior
+    from .prior import Prior as Prior
+
+_HOME = {
+    "Batch": "batch",
+    "EM": "methods",
+    "SGD": "methods",
+    "Decaying": "methods",
+    "Fixed": "methods",
+    "FitResult": "fitting",
+    "Mixture": "mixture",
+    "Posterior": "posterior",
+    "Prior": "prior",
+    "Stepped": "methods",
+    "XDGMM": "estimator",
+    "fit": "fitting",
+    "load": "mixture",
+}
+_MODULES = ("simulate",)
+
+__all__ = [*_HOME, *_MODULES]
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Public names are imported on first use: importing xdeconv imports no torch."""
+    if name in _HOME:
+        return getattr(import_module(f".{_HOME[name]}", __name__), name)
+    if name in _MODULES:
+        return import_module(f".{name}", __name__)
+    raise AttributeError(f"module 'xdeconv' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

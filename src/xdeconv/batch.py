@@ -167,7 +167,8 @@ class Batch:
 
     def _map(self, f: Callable[[Tensor], Tensor]) -> Batch:
         tensors = {name: getattr(self, name) for name in ("x", "noise", "projection", "weight", "label")}
-        return replace(self, **{name: None if t is None else f(t) for name, t in tensors.items()})
+        changed: dict[str, Any] = {name: None if t is None else f(t) for name, t in tensors.items()}
+        return replace(self, **changed)
 
     def __repr__(self) -> str:
         kind = "none" if self.noise is None else "full" if self.full else "diagonal"
@@ -193,7 +194,8 @@ def concatenate(batches: list[Batch]) -> Batch:
     names = ["x", "noise", "projection", "weight", "label"]
     if first.label is None:
         names.append("log_prior")
-    return replace(first, **{name: join(name) for name in names}, missing=any(b.missing for b in batches))
+    joined: dict[str, Any] = {name: join(name) for name in names}
+    return replace(first, **joined, missing=any(b.missing for b in batches))
 
 
 def _columns(rows: np.ndarray) -> Tensor:

@@ -18,7 +18,7 @@ def to_array(values: Any, name: str) -> Array:
     if hasattr(values, "colnames"):  # an astropy Table
         values = np.ma.stack([np.ma.asarray(values[column]) for column in values.colnames], axis=-1)
     if hasattr(values, "filled") and hasattr(values, "mask"):
-        values = np.ma.asarray(values).astype(np.float64).filled(np.nan)
+        values = np.ma.filled(np.ma.asarray(values).astype(np.float64), np.nan)
     if np.iscomplexobj(values):
         raise ValueError(f"{name} has complex numbers. Complex data not supported: pass real and imaginary parts")
     try:
@@ -75,7 +75,7 @@ def _variances(S: Array, observed: Array, name: str) -> Array:
         S = S[None]
     elif S.shape != (n, p):
         raise ValueError(f"{name} must have shape {(n, p)}, or {(p,)} for all rows alike, got {S.shape}")
-    needed = observed if len(S) == n and n > 0 else observed.any(axis=0, keepdims=True)
+    needed = _needed(S, observed)
     _refuse(needed & ~np.isfinite(S), S, name, "not finite although X is observed there")
     _refuse(needed & (S < 0), S, name, "negative")
     return np.where(needed, S, 0.0)
@@ -85,7 +85,7 @@ def _covariances(S: Array, observed: Array) -> Array:
     n, p = observed.shape
     if S.shape[1:] != (p, p) or len(S) not in (1, n):
         raise ValueError(f"noise must have shape {(n, p, p)}, or {(1, p, p)} for all rows alike, got {S.shape}")
-    needed = observed if len(S) == n and n > 0 else observed.any(axis=0, keepdims=True)
+    needed = _needed(S, observed)
     pairs = needed[:, :, None] & needed[:, None, :]
     _refuse(pairs & ~np.isfinite(S), S, "noise", "not finite although X is observed there")
     S = np.where(pairs, S, 0.0)
@@ -94,6 +94,12 @@ def _covariances(S: Array, observed: Array) -> Array:
     refuse_indefinite(S, "noise")
     a, b = np.tril_indices(p)
     return S[:, a, b]
+
+
+def _needed(S: Array, observed: Array) -> Array:
+    """Which noise matters: that of observed values, row by row, or of any row when one noise serves all."""
+    n = len(observed)
+    return observed if len(S) == n and n > 0 else np.asarray(observed.any(axis=0, keepdims=True))
 
 
 def refuse_indefinite(S: Array, name: str, relative: float = 1e-8) -> None:
@@ -145,7 +151,7 @@ def log_prior(log_prior: Any, label: Any, n: int) -> Tensor | None:
     if table.ndim != 2 or (label is None and len(table) != n):
         raise ValueError(f"log_prior must have shape (n, k) = ({n}, k), or (classes, k) with label=, got {table.shape}")
     _refuse(np.isnan(table) | (table == np.inf), table, "log_prior", "NaN or +inf")
-    _refuse(np.isneginf(table).all(axis=1), table.max(axis=1), "log_prior", "-inf for every component")
+    _refuse(np.asarray(np.isneginf(table).all(axis=1)), table.max(axis=1), "log_prior", "-inf for every component")
     return torch.from_numpy(table.copy())
 
 

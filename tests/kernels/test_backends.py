@@ -5,8 +5,8 @@ import importlib.util
 import numpy as np
 import pytest
 import torch
-from problems import CASES, Problem, problem
 
+from problems import CASES, Problem, problem
 from xdeconv import kernels
 from xdeconv.batch import Batch
 from xdeconv.kernels.options import Options

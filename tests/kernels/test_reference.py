@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from problems import CASES, Problem
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
+from problems import CASES, Problem
 from xdeconv import kernels
 from xdeconv.kernels.options import Options
 

@@ -28,8 +28,9 @@ from torch import Tensor
 
 from ..batch import Batch
 from ..stats import Stats
-from .options import DEFAULT, Options
+from .options import DEFAULT, Backend, Options
 
+__all__ = ["Backend", "Options", "accumulate", "log_joint", "log_prob"]
 log = logging.getLogger("xdeconv")
 
 
@@ -38,7 +39,7 @@ def accumulate(
 ) -> Stats:
     """The sums over the rows of a batch for log_weights (k,), means (k, d), covariances (k, d, d)."""
     _check_shapes(log_weights, means, covariances, batch)
-    return _backend(batch, *means.shape, options).accumulate(log_weights, means, covariances, batch, options)
+    return _backend(means, batch, options).accumulate(log_weights, means, covariances, batch, options)
 
 
 def log_prob(
@@ -46,7 +47,7 @@ def log_prob(
 ) -> Tensor:
     """Log-density of each row (n,); memory does not grow with n k."""
     _check_shapes(log_weights, means, covariances, batch)
-    return _backend(batch, *means.shape, options).log_prob(log_weights, means, covariances, batch, options)
+    return _backend(means, batch, options).log_prob(log_weights, means, covariances, batch, options)
 
 
 def log_joint(
@@ -54,7 +55,7 @@ def log_joint(
 ) -> Tensor:
     """log alpha_j + log N(x_i | R_i m_j, T_ij), (n, k)."""
     _check_shapes(log_weights, means, covariances, batch)
-    return _backend(batch, *means.shape, options).log_joint(log_weights, means, covariances, batch, options)
+    return _backend(means, batch, options).log_joint(log_weights, means, covariances, batch, options)
 
 
 def _check_shapes(log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch) -> None:
@@ -68,10 +69,10 @@ def _check_shapes(log_weights: Tensor, means: Tensor, covariances: Tensor, batch
         raise ValueError(f"log_prior has {batch.log_prior.shape[1]} columns for {k} components")
 
 
-def _backend(batch: Batch, k: int, d: int, options: Options) -> ModuleType:
+def _backend(means: Tensor, batch: Batch, options: Options) -> ModuleType:
     """The module that computes: the one asked for, or the fast one of the device unless it refuses."""
     name = options.backend if options.backend != "auto" else "cuda" if batch.device.type == "cuda" else "cpu"
-    reason = _load(name).refuses(batch, k, d)
+    reason = _load(name).refuses(batch, *means.shape)
     if reason is None:
         return _load(name)
     if options.backend != "auto":

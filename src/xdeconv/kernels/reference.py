@@ -20,7 +20,9 @@ def refuses(batch: Batch, k: int, d: int) -> str | None:
     return None
 
 
-def accumulate(log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT) -> Stats:
+def accumulate(
+    log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT
+) -> Stats:
     """The five sums over the rows of a batch, added up in float64 chunk by chunk."""
     k, d = means.shape
     total = Stats.zeros(k, d, batch.device)
@@ -40,12 +42,16 @@ def accumulate(log_weights: Tensor, means: Tensor, covariances: Tensor, batch: B
     return total
 
 
-def log_prob(log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT) -> Tensor:
+def log_prob(
+    log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT
+) -> Tensor:
     """Log-density of each row (n,)."""
     return torch.logsumexp(log_joint(log_weights, means, covariances, batch), dim=1)
 
 
-def log_joint(log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT) -> Tensor:
+def log_joint(
+    log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT
+) -> Tensor:
     """log alpha_j + log N(x_i | R_i m_j, T_ij), (n, k)."""
     k = len(log_weights)
     return torch.cat([_pairs(log_weights, means, covariances, chunk)[0] for chunk in _chunks(batch, k)])

@@ -1,0 +1,69 @@
+"""Writing files so that a crash or a full disk never harms what was there, and reading safetensors without trust."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write beside the target, force to disk, rename: the old file is intact until the new one is whole."""
+    target = Path(path)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        with open(partial, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, target)
+    except OSError as problem:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        reason = f"could not write {target}: {problem.strerror}. What was there is unchanged"
+        raise OSError(problem.errno, reason) from problem
+    _sync_folder(target.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name == "nt":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def save_tensors(path: str | os.PathLike[str], kind: str, tensors: Mapping[str, np.ndarray], facts: Any) -> None:
+    """A safetensors file of one kind: arrays, and facts as JSON in its header."""
+    from safetensors.numpy import save
+
+    metadata = {"format": f"xdeconv {kind}", "version": "1", "facts": json.dumps(facts, sort_keys=True)}
+    arrays = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    write_atomically(path, save(arrays, metadata=metadata))
+
+
+def load_tensors(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, np.ndarray], Any]:
+    """The arrays and facts of a file that :func:`save_tensors` wrote; a clear ValueError for any other file."""
+    from safetensors import SafetensorError, safe_open
+
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("format") != f"xdeconv {kind}":
+                found = metadata.get("format", "not named")
+                raise ValueError(f"{path} is no xdeconv {kind} (its format is {found!r})")
+            if metadata.get("version") != "1":
+                raise ValueError(f"{path} has version {metadata.get('version')!r} of the format, this is version '1'")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return tensors, json.loads(metadata.get("facts", "null"))
+    except (SafetensorError, json.JSONDecodeError, KeyError, TypeError, OverflowError, RecursionError) as problem:
+        raise ValueError(f"{path} is truncated, damaged or no xdeconv {kind}: {problem}") from problem

@@ -1,0 +1,99 @@
+"""EM, batch and minibatch, as one method whose running statistics are the mixture itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ..mixture import Mixture
+from ..prior import Prior
+from ..stats import Stats
+from .fixed import Fixed, share_among_free
+from .schedule import Schedule, at_epoch
+
+
+@dataclass(frozen=True)
+class EMState:
+    """The mixture and the mean responsibilities ``mass``; they differ from weights by what a prior or Fixed holds."""
+
+    mass: Tensor
+    weights: Tensor
+    means: Tensor
+    covariances: Tensor
+    seen: Tensor
+
+    def parameters(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Log-weights, means and covariances, as kernels want them."""
+        return self.weights.log(), self.means, self.covariances
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything there is to save."""
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class EM:
+    """Expectation-maximisation (Bovy et al. 2011); with a step below 1 on batches, the paper's minibatch EM.
+
+    step     1 on a full pass is batch EM; a number or a schedule of the epoch below 1 for batches
+    prior    :class:`Prior`, meaning the same in every method
+    inflate  the paper's own penalty: this variance is added to V after each step and removed before the next
+    fixed    :class:`Fixed`: parameters that are held
+    """
+
+    step: Schedule = 1.0
+    prior: Prior | None = None
+    inflate: float | Sequence[float] = 0.0
+    fixed: Fixed | None = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.step) and not 0 < self.step <= 1:
+            raise ValueError(f"step must lie in (0, 1], got {self.step}")
+
+    def init(self, mixture: Mixture, device: torch.device | str = "cpu") -> EMState:
+        """The state that stands for a mixture."""
+        weights = torch.tensor(mixture.weights, device=device)
+        _, means, covariances = mixture.tensors(device)
+        return EMState(weights, weights, means, covariances, torch.zeros((), dtype=torch.float64, device=device))
+
+    def restore(self, state: EMState, tensors: Mapping[str, Tensor]) -> EMState:
+        """The state whose tensors were saved."""
+        return EMState(**{name: tensors[name].to(value.device) for name, value in state.tensors().items()})
+
+    def update(self, state: EMState, stats: Stats, total: float) -> EMState:
+        """One update from the sums over a batch, or over all rows; ``total`` is the weight of the data set."""
+        n, V = stats.rows, state.covariances
+        lam = at_epoch(self.step, state.seen / total)
+        mass = (1 - lam) * state.mass + lam * stats.q / n
+        share = torch.where(mass > 0, lam / (n * mass), 0.0)
+        fixed = self.fixed or Fixed()
+        k, device = len(mass), mass.device
+
+        delta = share[:, None] * torch.einsum("kde,ke->kd", V, stats.g)
+        delta = torch.where(fixed.mask("means", k, device)[:, None], 0.0, delta)
+        moved = V + share[:, None, None] * (V @ stats.G @ V) - delta[:, :, None] * delta[:, None, :]
+        if self.inflate:
+            added = torch.as_tensor(self.inflate, dtype=V.dtype, device=device).expand(V.shape[-1])
+            moved = moved + (share * stats.q)[:, None, None] * torch.diag_embed(added)
+        if self.prior is not None:
+            moved = self.prior.covariances(moved, total * mass, lam)
+        moved = torch.where(fixed.mask("covariances", k, device)[:, None, None], V, (moved + moved.mT) / 2)
+
+        weights = mass if self.prior is None else self.prior.weights(mass, total)
+        if fixed.weights is not False:
+            weights = share_among_free(weights, state.weights, fixed.mask("weights", k, device))
+        return EMState(mass, weights, state.means + delta, moved, state.seen + n)
+
+    def mixture(self, state: EMState) -> Mixture:
+        """The mixture that a state stands for."""
+        return Mixture.from_tensors(state.weights, state.means, state.covariances)
+
+    def standardized(self, scale: Sequence[float]) -> EM:
+        """The same method for coordinates divided by ``scale``: priors and penalties stay in the user's units."""
+        prior = None if self.prior is None else self.prior.standardized(scale)
+        inflate = self.inflate if isinstance(self.inflate, Sequence) else (self.inflate,) * len(scale)
+        scaled = tuple(value / s**2 for value, s in zip(inflate, scale, strict=True)) if self.inflate else 0.0
+        return replace(self, prior=prior, inflate=scaled)

@@ -1,0 +1,56 @@
+"""Step sizes as functions of the epoch, a number of passes over the data that need not be whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+Schedule = float | Callable[[Any], Any]
+ROUNDING = 1e-9  # epochs
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """``start``, multiplied by a factor from each of some epochs on.
+
+    >>> Stepped(0.01, {10: 0.5})(10.0)
+    0.005
+    """
+
+    start: float
+    factors: Mapping[float, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "factors", MappingProxyType(dict(self.factors)))
+
+    def __call__(self, epoch: Any) -> Any:
+        value: Any = self.start
+        for at, factor in self.factors.items():
+            value = value * (1 + (factor - 1) * (epoch >= at - ROUNDING))
+        return value
+
+    def __repr__(self) -> str:
+        return f"Stepped({self.start}, {dict(self.factors)})"
+
+
+@dataclass(frozen=True)
+class Decaying:
+    """start * (1 + epoch / delay) ** -power: Robbins and Monro's conditions hold for 0.5 < power <= 1.
+
+    >>> Decaying(1.0, delay=1.0, power=1.0)(1.0)
+    0.5
+    """
+
+    start: float
+    delay: float = 1.0
+    power: float = 0.6
+
+    def __call__(self, epoch: Any) -> Any:
+        return self.start * (1 + epoch / self.delay) ** -self.power
+
+
+def at_epoch(schedule: Schedule, epoch: Any) -> Any:
+    """The value of a schedule or of a constant."""
+    return schedule(epoch) if callable(schedule) else schedule

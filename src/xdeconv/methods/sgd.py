@@ -1,0 +1,167 @@
+"""Stochastic gradients on softmax logits, means and log-Cholesky factors, by any torch optimiser, without autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..mixture import Mixture
+from ..prior import Prior
+from ..stats import Stats
+from .fixed import Fixed
+from .schedule import Schedule, at_epoch
+
+OptimizerMaker = Callable[..., torch.optim.Optimizer]
+
+
+@dataclass(frozen=True)
+class SGDState:
+    """Parameters that the optimiser moves in place: logits (k,), means (k, d), factors (k, d, d) with log diagonals."""
+
+    logits: Tensor
+    means: Tensor
+    factors: Tensor
+    seen: Tensor
+    optimizer: torch.optim.Optimizer
+    held_weights: Tensor
+    fixed_weights: Tensor
+
+    def parameters(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Log-weights, means and covariances, as kernels want them."""
+        L = self.cholesky()
+        return self.log_weights(), self.means.detach(), L @ L.mT
+
+    def cholesky(self) -> Tensor:
+        """L (k, d, d) with V = L L^T."""
+        C = self.factors.detach()
+        return C.tril(-1) + torch.diag_embed(C.diagonal(dim1=-2, dim2=-1).exp())
+
+    def log_weights(self) -> Tensor:
+        """Log of the weights: fixed ones as they were, a softmax of the logits among the others."""
+        logits = self.logits.detach()
+        free = torch.where(self.fixed_weights, -torch.inf, logits)
+        left = 1 - torch.where(self.fixed_weights, self.held_weights, 0.0).sum()
+        return torch.where(self.fixed_weights, self.held_weights.log(), torch.log_softmax(free, 0) + left.log())
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything there is to save, the optimiser's own state among it."""
+        saved = {name: getattr(self, name).detach() for name in ("logits", "means", "factors", "seen")}
+        for index, slots in self.optimizer.state_dict()["state"].items():
+            for name, value in slots.items():
+                saved[f"optimizer.{index}.{name}"] = torch.as_tensor(value).detach()
+        return saved
+
+
+@dataclass(frozen=True)
+class SGD:
+    """Gradient steps on the mean log-likelihood of a batch.
+
+    rate           learning rate: a number or a schedule of the epoch
+    optimizer      called as optimizer(parameters, lr=rate, **options); Adam by default
+    prior          :class:`Prior`, meaning the same in every method
+    trace_penalty  the paper's own penalty: w / trace(V_j) for each component is added to the summed loss of all rows
+    fixed          :class:`Fixed`: parameters that are held
+    """
+
+    rate: Schedule = 1e-2
+    optimizer: OptimizerMaker = torch.optim.Adam
+    options: Mapping[str, Any] | None = None
+    prior: Prior | None = None
+    trace_penalty: float = 0.0
+    fixed: Fixed | None = None
+    scale: tuple[float, ...] | None = None
+
+    def init(self, mixture: Mixture, device: torch.device | str = "cpu") -> SGDState:
+        """The state that stands for a mixture."""
+        log_weights, means, V = mixture.tensors(device)
+        L, failed = torch.linalg.cholesky_ex(V)
+        if bool(failed.any()):
+            j = int(failed.nonzero()[0, 0])
+            raise ValueError(
+                f"SGD needs positive definite covariances to start from; that of component {j} is singular"
+            )
+        factors = L.tril(-1) + torch.diag_embed(L.diagonal(dim1=-2, dim2=-1).log())
+        logits, means, factors = (torch.nn.Parameter(t) for t in (log_weights.clone(), means, factors))
+        fixed = (self.fixed or Fixed()).mask("weights", mixture.k, device)
+        lr = float(at_epoch(self.rate, 0.0))
+        optimizer = self.optimizer([logits, means, factors], lr=lr, **(self.options or {}))
+        seen = torch.zeros((), dtype=torch.float64, device=device)
+        return SGDState(logits, means, factors, seen, optimizer, log_weights.exp(), fixed)
+
+    def restore(self, state: SGDState, tensors: Mapping[str, Tensor]) -> SGDState:
+        """The state whose tensors were saved, written into ``state``."""
+        for name in ("logits", "means", "factors", "seen"):
+            getattr(state, name).data.copy_(tensors[name])
+        described = state.optimizer.state_dict()
+        slots: dict[int, dict[str, Tensor]] = {}
+        for key, value in tensors.items():
+            if key.startswith("optimizer."):
+                _, index, name = key.split(".", 2)
+                slots.setdefault(int(index), {})[name] = value.clone()
+        state.optimizer.load_state_dict({"state": slots, "param_groups": described["param_groups"]})
+        return state
+
+    def update(self, state: SGDState, stats: Stats, total: float) -> SGDState:
+        """One optimiser step from the sums over a batch; ``total`` is the weight of the data set."""
+        n, L = stats.rows, state.cholesky()
+        q, g, G = stats.q, stats.g, stats.G + self._penalty(L, n / total)
+        alpha = state.log_weights().exp()
+        if self.prior is not None:
+            q = q + (n / total) * (self.prior.concentration - 1)
+        free = ~state.fixed_weights
+        share = torch.where(free, alpha, 0.0) / torch.where(free, alpha, 0.0).sum()
+        on_logits = torch.where(free, q - torch.where(free, q, 0.0).sum() * share, 0.0)
+        on_factors = (G @ L).tril()
+        diagonal = on_factors.diagonal(dim1=-2, dim2=-1)
+        diagonal.mul_(L.diagonal(dim1=-2, dim2=-1))
+        self._apply(state, [-on_logits / n, -g / n, -on_factors / n], state.seen / total)
+        return replace(state, seen=state.seen + n)
+
+    def _apply(self, state: SGDState, gradients: list[Tensor], epoch: Tensor) -> None:
+        fixed = self.fixed or Fixed()
+        k = len(state.logits)
+        for name, gradient in zip(("logits", "means", "factors"), gradients, strict=True):
+            getattr(state, name).grad = gradient
+        held = []
+        for name, what in (("means", "means"), ("factors", "covariances")):
+            if getattr(fixed, what) is not False:
+                mask = fixed.mask(what, k, gradients[0].device)
+                parameter = getattr(state, name)
+                parameter.grad[mask] = 0.0
+                held.append((parameter, mask, parameter.detach()[mask].clone()))
+        rate = at_epoch(self.rate, epoch)
+        for group in state.optimizer.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].copy_(torch.as_tensor(rate))
+            else:
+                group["lr"] = float(rate)
+        state.optimizer.step()
+        for parameter, mask, values in held:
+            parameter.data[mask] = values
+
+    def _penalty(self, L: Tensor, share: Tensor) -> Tensor | float:
+        """What prior and trace penalty add to G of a batch that is a ``share`` of the data."""
+        added: Tensor | float = 0.0
+        if self.prior is not None:
+            eye = torch.eye(L.shape[-1], dtype=L.dtype, device=L.device).expand_as(L)
+            root = torch.linalg.solve_triangular(L, eye, upper=False)
+            added = share * self.prior.gradient(root.mT @ root)
+        if self.trace_penalty:
+            units = L.new_tensor(self.scale or (1.0,) * L.shape[-1]) ** 2
+            trace = ((L * L).sum(-1) * units).sum(-1)
+            added = added + share * torch.diag_embed(2 * self.trace_penalty * units / trace[:, None] ** 2)
+        return added
+
+    def mixture(self, state: SGDState) -> Mixture:
+        """The mixture that a state stands for."""
+        log_weights, means, V = state.parameters()
+        return Mixture.from_tensors(log_weights.exp(), means, V)
+
+    def standardized(self, scale: Sequence[float]) -> SGD:
+        """The same method for coordinates divided by ``scale``: priors and penalties stay in the user's units."""
+        prior = None if self.prior is None else self.prior.standardized(scale)
+        return replace(self, prior=prior, scale=tuple(scale))

@@ -1,0 +1,64 @@
+"""One prior for every method: inverse-Wishart on covariances, Dirichlet on weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Prior:
+    """log p = sum_j [-c/2 log|V_j| - 1/2 tr(w V_j^-1)] + (concentration - 1) sum_j log alpha_j.
+
+    ``w`` is a variance in the user's units, one number or one for each coordinate; ``c`` counts as so many rows. With
+    c = 1 batch EM gives V = (sum + w I) / (q + 1), as in Bovy et al. (2011). It means the same in every method.
+    """
+
+    w: float | Sequence[float] = 0.0
+    c: float = 1.0
+    concentration: float = 1.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.w, Sequence):
+            object.__setattr__(self, "w", tuple(float(value) for value in self.w))
+        if (torch.as_tensor(self.w) < 0).any() or self.c < 0 or self.concentration <= 0:
+            raise ValueError(f"w and c must not be negative and concentration must be positive: {self}")
+
+    def standardized(self, scale: Sequence[float]) -> Prior:
+        """The same prior for coordinates divided by ``scale``."""
+        w = self.w if isinstance(self.w, tuple) else (self.w,) * len(scale)
+        return replace(self, w=tuple(value / s**2 for value, s in zip(w, scale, strict=True)))
+
+    def matrix(self, V: Tensor) -> Tensor:
+        """w as a (d, d) matrix."""
+        d = V.shape[-1]
+        w = torch.as_tensor(self.w, dtype=V.dtype, device=V.device)
+        if w.ndim and len(w) != d:
+            raise ValueError(f"the prior has {len(w)} variances for {d} dimensions")
+        return torch.diag_embed(w.expand(d))
+
+    def covariances(self, V: Tensor, mass: Tensor, step: Tensor | float) -> Tensor:
+        """The EM update: V (k, d, d) blended with w where a component holds ``mass`` (k,) rows."""
+        blended = (mass[:, None, None] * V + step * self.matrix(V)) / (mass + step * self.c)[:, None, None]
+        return torch.where((mass > 0)[:, None, None], blended, V)
+
+    def weights(self, mass: Tensor, total: float) -> Tensor:
+        """Weights (k,) from the mean responsibilities of ``total`` rows."""
+        if self.concentration == 1:
+            return mass
+        alpha = (total * mass + self.concentration - 1).clamp(min=0)
+        return alpha / alpha.sum()
+
+    def gradient(self, inverse: Tensor) -> Tensor:
+        """What the prior adds to G, given V^-1 (k, d, d)."""
+        return inverse @ self.matrix(inverse) @ inverse - self.c * inverse
+
+    def log_density(self, weights: Tensor, V: Tensor) -> Tensor:
+        """Log-density of a mixture's weights (k,) and covariances (k, d, d), without its constant."""
+        log_det, trace = torch.linalg.slogdet(V).logabsdet, torch.linalg.solve(V, self.matrix(V)).diagonal(0, -2, -1)
+        alive = weights > 0
+        on_weights = (self.concentration - 1) * torch.where(alive, weights, 1.0).log().sum()
+        return -0.5 * (self.c * log_det + trace.sum(-1)).sum() + on_weights
