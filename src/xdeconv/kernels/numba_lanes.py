@@ -1,0 +1,181 @@
+"""Lanes: one number per row, W rows side by side, whose arithmetic becomes vector instructions inside a Numba function."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+from llvmlite import ir
+
+VECTOR_BYTES = 32
+INDEX = ir.IntType(64)
+
+
+class Lanes:
+    """W numbers (or W truth values) in one LLVM vector; operators emit the instruction that computes them."""
+
+    __slots__ = ("emit", "value")
+
+    def __init__(self, emit: Emitter, value: Any) -> None:
+        self.emit, self.value = emit, value
+
+    def __add__(self, other: Lanes) -> Lanes:
+        return Lanes(self.emit, self.emit.builder.fadd(self.value, other.value, flags=("contract", "nsz")))
+
+    def __sub__(self, other: Lanes) -> Lanes:
+        return Lanes(self.emit, self.emit.builder.fsub(self.value, other.value, flags=("contract", "nsz")))
+
+    def __mul__(self, other: Lanes) -> Lanes:
+        return Lanes(self.emit, self.emit.builder.fmul(self.value, other.value, flags=("contract", "nsz")))
+
+    def __truediv__(self, other: Lanes) -> Lanes:
+        return Lanes(self.emit, self.emit.builder.fdiv(self.value, other.value))
+
+    def __and__(self, other: Lanes) -> Lanes:
+        return Lanes(self.emit, self.emit.builder.and_(self.value, other.value))
+
+    def compare(self, operator: str, other: Lanes) -> Lanes:
+        """Truth values; false where either side is NaN."""
+        return Lanes(self.emit, self.emit.builder.fcmp_ordered(operator, self.value, other.value))
+
+    def where(self, yes: Lanes, no: Lanes) -> Lanes:
+        """Truth values choose between two numbers."""
+        return Lanes(self.emit, self.emit.builder.select(self.value, yes.value, no.value))
+
+
+class Emitter:
+    """Writes instructions for W lanes of one float type at the place where a Numba function is being lowered."""
+
+    def __init__(self, builder: ir.IRBuilder, bits: int) -> None:
+        self.builder = builder
+        self.bits = bits
+        self.size = bits // 8
+        self.width = VECTOR_BYTES // self.size
+        self.number = ir.FloatType() if bits == 32 else ir.DoubleType()
+        self.vector = ir.VectorType(self.number, self.width)
+        self.integer = ir.IntType(bits)
+        self.integers = ir.VectorType(self.integer, self.width)
+        self.mantissa = 23 if bits == 32 else 52
+        self.bias = 127 if bits == 32 else 1023
+
+    def constant(self, value: float) -> Lanes:
+        return Lanes(self, ir.Constant(self.vector, [value] * self.width))
+
+    def load(self, address: Any, offset: int = 0) -> Lanes:
+        """W neighbouring numbers, ``offset`` numbers after an address."""
+        return Lanes(self, self.builder.load(self._pointer(address, offset, self.vector), align=self.size))
+
+    def broadcast(self, address: Any, offset: int = 0) -> Lanes:
+        """One number of memory in every lane."""
+        number = self.builder.load(self._pointer(address, offset, self.number), align=self.size)
+        first = self.builder.insert_element(ir.Constant(self.vector, ir.Undefined), number, INDEX(0))
+        return Lanes(self, self._shuffle(first, first, [0] * self.width))
+
+    def store(self, lanes: Lanes, address: Any, offset: int = 0) -> None:
+        self.builder.store(lanes.value, self._pointer(address, offset, self.vector), align=self.size)
+
+    def rows(self, table: Any, stride: int, index: Any) -> list[Lanes]:
+        """Column by column the ``stride`` numbers (a multiple of W) of the W table rows that W indices name."""
+        W = self.width
+        places = [self.builder.load(self._pointer(index, lane, INDEX), align=8) for lane in range(W)]
+        starts = [self.builder.add(table, self.builder.mul(place, INDEX(stride * self.size))) for place in places]
+        columns: list[Lanes] = []
+        for block in range(0, stride, W):
+            columns += self.transpose([self.load(start, block) for start in starts])
+        return columns
+
+    def transpose(self, rows: Sequence[Lanes]) -> list[Lanes]:
+        """W lanes as a W x W matrix, transposed by exchanging ever smaller blocks."""
+        W, square = self.width, [row.value for row in rows]
+        step = W // 2
+        while step:
+            keep = [lane if not lane & step else W + lane - step for lane in range(W)]
+            take = [lane + step if not lane & step else W + lane for lane in range(W)]
+            for i in (i for i in range(W) if not i & step):
+                upper, lower = square[i], square[i + step]
+                square[i], square[i + step] = self._shuffle(upper, lower, keep), self._shuffle(upper, lower, take)
+            step //= 2
+        return [Lanes(self, value) for value in square]
+
+    def exp(self, x: Lanes) -> Lanes:
+        """exp of numbers that are not positive; 0 below the smallest normal number, NaN stays NaN."""
+        lowest = self.constant(-87.0 if self.bits == 32 else -708.0)
+        tiny = x.compare("<", lowest)
+        x = tiny.where(lowest, x)
+        magic = self.constant(
+            1.5 * 2.0**self.mantissa
+        )  # adding it rounds to an integer and leaves that in the low bits
+        shifted = x * self.constant(1 / math.log(2)) + magic
+        whole = shifted - magic
+        digits = 2.0 ** (16 if self.bits == 32 else 32)  # few enough for the product with an exponent to be exact
+        head = math.floor(math.log(2) * digits) / digits
+        tail = float(Decimal(2).ln() - Decimal(head))
+        rest = x - whole * self.constant(head) - whole * self.constant(tail)
+        degree = 7 if self.bits == 32 else 13
+        series = self._horner(rest, [1 / math.factorial(i) for i in range(degree + 1)])
+        power = self.builder.add(self._as_integers(shifted), self._integers(self.bias))
+        scale = self._as_numbers(self.builder.shl(power, self._integers(self.mantissa)))
+        return tiny.where(self.constant(0.0), series * scale)
+
+    def log(self, x: Lanes) -> Lanes:
+        """log of normal numbers and of 0; NaN elsewhere."""
+        special = x.compare("==", self.constant(0.0)).where(self.constant(-math.inf), self.constant(math.nan))
+        return x.compare(">", self.constant(0.0)).where(self.log_product([x]), special)
+
+    def log_product(self, factors: Sequence[Lanes]) -> Lanes:
+        """log of a product of positive normal numbers, which itself may overflow."""
+        exponents, product = self._integers(0), self.constant(1.0)
+        one = self._integers(self.bias << self.mantissa)
+        for factor in factors:
+            bits = self._as_integers(factor)
+            exponents = self.builder.add(exponents, self.builder.lshr(bits, self._integers(self.mantissa)))
+            fraction = self.builder.and_(bits, self._integers((1 << self.mantissa) - 1))
+            product = product * self._as_numbers(self.builder.or_(fraction, one))
+        bits = self._as_integers(product)
+        half = self._integers(self._bits_of(math.sqrt(0.5)))
+        power = self.builder.lshr(self.builder.sub(bits, half), self._integers(self.mantissa))
+        near_one = self._as_numbers(self.builder.sub(bits, self.builder.shl(power, self._integers(self.mantissa))))
+        exponents = self.builder.add(exponents, self.builder.sub(power, self._integers(len(factors) * self.bias)))
+        s = (near_one - self.constant(1.0)) / (near_one + self.constant(1.0))
+        terms = 5 if self.bits == 32 else 11
+        series = self._horner(s * s, [2 / (2 * i + 1) for i in range(terms)])
+        return s * series + self._small_integers(exponents) * self.constant(math.log(2))
+
+    def compress(self, chosen: Lanes, first: Any, out: Any) -> Any:
+        """Write first + lane for every true lane to ``out`` (room for W indices) and return how many there are."""
+        raise NotImplementedError
+
+    def _horner(self, x: Lanes, coefficients: Sequence[float]) -> Lanes:
+        total = self.constant(coefficients[-1])
+        for coefficient in reversed(coefficients[:-1]):
+            total = total * x + self.constant(coefficient)
+        return total
+
+    def _small_integers(self, value: Any) -> Lanes:
+        magic = 1.5 * 2.0**self.mantissa
+        return self._as_numbers(self.builder.add(value, self._integers(self._bits_of(magic)))) - self.constant(magic)
+
+    def _as_numbers(self, value: Any) -> Lanes:
+        return Lanes(self, self.builder.bitcast(value, self.vector))
+
+    def _as_integers(self, lanes: Lanes) -> Any:
+        return self.builder.bitcast(lanes.value, self.integers)
+
+    def _integers(self, value: int) -> Any:
+        return ir.Constant(self.integers, [value] * self.width)
+
+    def _bits_of(self, value: float) -> int:
+        code, number = ("<i", "<f") if self.bits == 32 else ("<q", "<d")
+        return int(struct.unpack(code, struct.pack(number, value))[0])
+
+    def _shuffle(self, a: Any, b: Any, lanes: Sequence[int]) -> Any:
+        mask = ir.Constant(ir.VectorType(ir.IntType(32), self.width), list(lanes))
+        return self.builder.shuffle_vector(a, b, mask)
+
+    def _pointer(self, address: Any, offset: int, kind: ir.Type) -> Any:
+        bytes_ = self.builder.inttoptr(address, ir.IntType(8).as_pointer())
+        size = 8 if kind == INDEX else self.size
+        return self.builder.bitcast(self.builder.gep(bytes_, [INDEX(offset * size)]), kind.as_pointer())

@@ -1,0 +1,306 @@
+"""The algebra of one component and W rows, written once for every dimension and kind of data.
+
+Rows and components are tables of numbers with the same head, so that T = V + S is one sum per entry:
+
+    row        x (p) | S packed (p (p + 1) / 2), variances (p), or nothing | R (p d)
+    component  m (d) | V packed (d (d + 1) / 2), or L^-1 packed when all rows share T = L L^T | log alpha (- log |L|)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from numba import types
+from numba.extending import intrinsic
+
+from .numba_lanes import VECTOR_BYTES, Emitter, Lanes
+
+Load = Callable[[int], Lanes]
+ADDRESSES = (types.int64,) * 6
+
+
+def packed(a: int, b: int) -> int:
+    """Place of entry (a, b), a >= b, in a packed lower triangle."""
+    return a * (a + 1) // 2 + b
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a kernel is compiled for: dimensions, noise (shared | diagonal | full), projection, missing values, type."""
+
+    d: int
+    p: int
+    noise: str
+    projected: bool
+    missing: bool
+    bits: int
+
+    @property
+    def code(self) -> str:
+        """The kind as a string, the form in which a compiled function holds it as a constant."""
+        return f"{self.d} {self.p} {self.noise} {self.projected:d} {self.missing:d} {self.bits}"
+
+    @staticmethod
+    def parse(code: str) -> Kind:
+        d, p, noise, projected, missing, bits = code.split()
+        return Kind(int(d), int(p), noise, projected == "1", missing == "1", int(bits))
+
+    @property
+    def width(self) -> int:
+        """Rows that are computed side by side."""
+        return VECTOR_BYTES * 8 // self.bits
+
+    @property
+    def noise_numbers(self) -> int:
+        return {"shared": 0, "diagonal": self.p, "full": packed(self.p, 0)}[self.noise]
+
+    @property
+    def row_numbers(self) -> int:
+        """Numbers of a row, rounded up to whole vectors."""
+        return self._whole(self.p + self.noise_numbers + self.p * self.d * self.projected)
+
+    @property
+    def component_numbers(self) -> int:
+        """Numbers of a component, rounded up to whole vectors."""
+        return self._whole(self.sums)
+
+    @property
+    def sums(self) -> int:
+        """Numbers that are summed for each component: q, g and the packed lower triangle of G."""
+        return 1 + self.d + packed(self.d, 0)
+
+    def _whole(self, numbers: int) -> int:
+        return -(-numbers // self.width) * self.width
+
+
+@dataclass
+class Pair:
+    """L D L^T = T with unit L, z = L^-1 (x - R m), the observed coordinates and R, of one component and W rows."""
+
+    L: list[list[Lanes]]
+    D: list[Lanes]
+    inverse_D: list[Lanes]
+    z: list[Lanes]
+    observed: list[Lanes] | None
+    R: list[list[Lanes]] | None
+
+    @property
+    def distance(self) -> Lanes:
+        """Squared Mahalanobis distance."""
+        return total([z * z * i for z, i in zip(self.z, self.inverse_D, strict=True)])
+
+
+def total(terms: Sequence[Lanes]) -> Lanes:
+    result = terms[0]
+    for term in terms[1:]:
+        result = result + term
+    return result
+
+
+def factored(emit: Emitter, kind: Kind, row: Load, component: Load) -> Pair:
+    """Form and factor T for W rows."""
+    T, z, observed, R = _moments(emit, kind, row, component)
+    p, one = kind.p, emit.constant(1.0)
+    L: list[list[Lanes]] = [[one] * p for _ in range(p)]
+    inverse_D = []
+    for c in range(p):
+        inverse = one / T[c][c]
+        inverse_D.append(inverse)
+        for a in range(c + 1, p):
+            L[a][c] = T[a][c] * inverse
+            for b in range(c + 1, a + 1):
+                T[a][b] = T[a][b] - L[a][c] * T[b][c]
+            z[a] = z[a] - L[a][c] * z[c]
+    return Pair(L, [T[c][c] for c in range(p)], inverse_D, z, observed, R)
+
+
+def _moments(emit: Emitter, kind: Kind, row: Load, component: Load) -> tuple[Any, ...]:
+    """T = R V R^T + S with the identity where values are missing, x - R m, what is observed, and R."""
+    d, p = kind.d, kind.p
+    x, m = [row(a) for a in range(p)], [component(a) for a in range(d)]
+    V = [[component(d + packed(max(a, b), min(a, b))) for b in range(d)] for a in range(d)]
+    R = None
+    if kind.projected:
+        start = p + kind.noise_numbers
+        R = [[row(start + a * d + e) for e in range(d)] for a in range(p)]
+        RV = [[total([R[a][f] * V[f][e] for f in range(d)]) for e in range(d)] for a in range(p)]
+        V = [
+            [total([RV[a][e] * R[b][e] for e in range(d)]) if b <= a else RV[0][0] for b in range(p)] for a in range(p)
+        ]
+        m = [total([R[a][e] * m[e] for e in range(d)]) for a in range(p)]
+    T = [
+        [V[a][b] + _noise(kind, row, a, b) if _has_noise(kind, a, b) else V[a][b] for b in range(a + 1)]
+        for a in range(p)
+    ]
+    z = [x[a] - m[a] for a in range(p)]
+    if not kind.missing:
+        return T, z, None, R
+    zero, one = emit.constant(0.0), emit.constant(1.0)
+    seen = [x[a].compare("==", x[a]) for a in range(p)]
+    T = [[(seen[a] & seen[b]).where(T[a][b], one if a == b else zero) for b in range(a + 1)] for a in range(p)]
+    z = [seen[a].where(z[a], zero) for a in range(p)]
+    if R is not None:
+        R = [[seen[a].where(entry, zero) for entry in R[a]] for a in range(p)]
+    return T, z, seen, R
+
+
+def _has_noise(kind: Kind, a: int, b: int) -> bool:
+    return kind.noise == "full" or a == b
+
+
+def _noise(kind: Kind, row: Load, a: int, b: int) -> Lanes:
+    return row(kind.p + (packed(a, b) if kind.noise == "full" else a))
+
+
+def whitened(kind: Kind, row: Load, component: Load) -> list[Lanes]:
+    """L^-1 (x - m), where all rows share T = L L^T."""
+    d = kind.d
+    z = [row(a) - component(a) for a in range(d)]
+    return [total([component(d + packed(a, b)) * z[b] for b in range(a + 1)]) for a in range(d)]
+
+
+def log_joint(emit: Emitter, kind: Kind, row: Load, component: Load) -> Lanes:
+    """log alpha N(x | R m, T) without the constant of its observed count; NaN where T fails."""
+    half, offset = emit.constant(-0.5), component(kind.sums - 1)
+    if kind.noise == "shared":
+        return half * total([y * y for y in whitened(kind, row, component)]) + offset
+    pair = factored(emit, kind, row, component)
+    smallest = emit.constant(1.2e-38 if kind.bits == 32 else 2.3e-308)
+    fine = pair.D[0].compare(">", smallest)
+    for pivot in pair.D[1:]:
+        fine = fine & pivot.compare(">", smallest)
+    value = half * (pair.distance + emit.log_product(pair.D)) + offset
+    return fine.where(value, emit.constant(float("nan")))
+
+
+def sums(emit: Emitter, kind: Kind, row: Load, component: Load, r: Lanes) -> list[Lanes]:
+    """r, r w (d) and r (w w^T - M) packed; r, r y and r y y^T, y = L^-1 (x - m), where all rows share T = L L^T."""
+    d = kind.d
+    triangle = [(a, b) for a in range(d) for b in range(a + 1)]
+    if kind.noise == "shared":
+        w = whitened(kind, row, component)
+        rw = [r * y for y in w]
+        return [r, *rw, *(rw[a] * w[b] for a, b in triangle)]
+    pair = factored(emit, kind, row, component)
+    w, rM = _projected(kind, pair, r) if kind.projected else _inverse(emit, kind, pair, r)
+    rw = [r * y for y in w]
+    return [r, *rw, *(rw[a] * w[b] - rM[a][b] for a, b in triangle)]
+
+
+def _inverse(emit: Emitter, kind: Kind, pair: Pair, r: Lanes) -> tuple[list[Lanes], list[list[Lanes]]]:
+    """w = T^-1 (x - m) and r T^-1, column by column from the last: D^-1 L^-1 = T^-1 L is triangular."""
+    d, L = kind.d, pair.L
+    w: list[Lanes] = [r] * d
+    M: list[list[Lanes]] = [[r] * d for _ in range(d)]
+    for c in reversed(range(d)):
+        later = range(c + 1, d)
+        w[c] = pair.z[c] * pair.inverse_D[c]
+        M[c][c] = r * pair.inverse_D[c]
+        if pair.observed is not None:
+            M[c][c] = pair.observed[c].where(M[c][c], emit.constant(0.0))
+        for b in later:
+            w[c] = w[c] - L[b][c] * w[b]
+        for a in later:
+            M[a][c] = emit.constant(0.0) - total([M[max(a, b)][min(a, b)] * L[b][c] for b in later])
+        for b in later:
+            M[c][c] = M[c][c] - L[b][c] * M[b][c]
+    return w, M
+
+
+def _projected(kind: Kind, pair: Pair, r: Lanes) -> tuple[list[Lanes], list[list[Lanes]]]:
+    """w = A^T D^-1 z and r A^T D^-1 A with A = L^-1 R."""
+    assert pair.R is not None
+    A = [list(line) for line in pair.R]
+    p, d = kind.p, kind.d
+    for a in range(p):
+        for c in range(a):
+            A[a] = [A[a][e] - pair.L[a][c] * A[c][e] for e in range(d)]
+    B = [[entry * pair.inverse_D[a] for entry in A[a]] for a in range(p)]
+    w = [total([B[a][e] * pair.z[a] for a in range(p)]) for e in range(d)]
+    rB = [[r * entry for entry in line] for line in B]
+    M = [[total([rB[a][e] * A[a][f] for a in range(p)]) for f in range(e + 1)] for e in range(d)]
+    return w, M
+
+
+def _loads(emit: Emitter, address: Any) -> Load:
+    return lambda column: emit.load(address, column * emit.width)
+
+
+def _broadcasts(emit: Emitter, address: Any) -> Load:
+    return lambda column: emit.broadcast(address, column)
+
+
+@intrinsic(prefer_literal=True)
+def log_joint_block(typing: Any, code: Any, rows: Any, component: Any, out: Any) -> Any:
+    """log alpha N of W neighbouring rows, column by column at address ``rows``, to ``out``."""
+    kind = Kind.parse(code.literal_value)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, rows, component, out = arguments
+        emit = Emitter(builder, kind.bits)
+        emit.store(log_joint(emit, kind, _loads(emit, rows), _broadcasts(emit, component)), out)
+        return context.get_dummy_value()
+
+    return types.void(code, *ADDRESSES[:3]), generate
+
+
+@intrinsic(prefer_literal=True)
+def sums_block(typing: Any, code: Any, rows: Any, component: Any, r: Any, scale: Any, out: Any) -> Any:
+    """Add the sums of W neighbouring rows with responsibilities ``r * scale`` to the lanes at ``out``."""
+    kind = Kind.parse(code.literal_value)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, rows, component, r, scale, out = arguments
+        emit = Emitter(builder, kind.bits)
+        terms = sums(emit, kind, _loads(emit, rows), _broadcasts(emit, component), emit.load(r) * emit.load(scale))
+        for i, term in enumerate(terms):
+            emit.store(emit.load(out, i * emit.width) + term, out, i * emit.width)
+        return context.get_dummy_value()
+
+    return types.void(code, *ADDRESSES[:5]), generate
+
+
+@intrinsic(prefer_literal=True)
+def max_block(typing: Any, code: Any, value: Any, largest: Any) -> Any:
+    """Raise W numbers at ``largest`` to those at ``value``."""
+    kind = Kind.parse(code.literal_value)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, value, largest = arguments
+        emit = Emitter(builder, kind.bits)
+        new, old = emit.load(value), emit.load(largest)
+        emit.store(new.compare(">", old).where(new, old), largest)
+        return context.get_dummy_value()
+
+    return types.void(code, *ADDRESSES[:2]), generate
+
+
+@intrinsic(prefer_literal=True)
+def exp_block(typing: Any, code: Any, value: Any, largest: Any, total: Any) -> Any:
+    """Replace W numbers by the exp of their distance to the largest and add them to ``total``."""
+    kind = Kind.parse(code.literal_value)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, value, largest, total = arguments
+        emit = Emitter(builder, kind.bits)
+        result = emit.exp(emit.load(value) - emit.load(largest))
+        emit.store(result, value)
+        emit.store(emit.load(total) + result, total)
+        return context.get_dummy_value()
+
+    return types.void(code, *ADDRESSES[:3]), generate
+
+
+@intrinsic(prefer_literal=True)
+def log_block(typing: Any, code: Any, value: Any, out: Any) -> Any:
+    """log of W numbers to ``out``."""
+    kind = Kind.parse(code.literal_value)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        emit = Emitter(builder, kind.bits)
+        emit.store(emit.log(emit.load(arguments[1])), arguments[2])
+        return context.get_dummy_value()
+
+    return types.void(code, *ADDRESSES[:2]), generate
