@@ -1,0 +1,13 @@
+"""The command ``xdeconv``: nothing heavy is imported until a command runs, so that --help answers at once."""
+
+from __future__ import annotations
+
+from . import files
+from .app import app, run
+
+__all__ = ["app", "files", "main"]
+
+
+def main() -> None:
+    """The command line."""
+    run()
