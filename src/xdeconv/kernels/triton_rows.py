@@ -1,0 +1,357 @@
+"""From a batch to the log-density of its rows: table of components, tiles of rows, row kernel, closing kernel."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..batch import Batch, packed_size
+from .triton_import import jit, tl, triton
+from .triton_pairs import (
+    LN_2,
+    LOG2_E,
+    LOWEST,
+    TILE,
+    absorb,
+    factor,
+    load_numbers,
+    load_slots,
+    pair,
+    row_address,
+)
+
+HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+
+
+@jit(do_not_specialize=["k"])
+def table_kernel(
+    log_weights, means, covariances, noise, table, k,
+    D: tl.constexpr, NOISE: tl.constexpr, SHARED: tl.constexpr, BOUND: tl.constexpr, LINE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """One line a component: log2 alpha, m, V; when shared, L^-1 instead of V and its log-determinant in log2 alpha."""
+    j = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = j < k
+    line = table + j * LINE
+    kind = table.dtype.element_ty
+    offset = tl.load(log_weights + j, mask=inside, other=0.0).to(tl.float64) * LOG2_E
+    zeros = ()
+    V = ()
+    for a in tl.static_range(D):
+        m = tl.load(means + j * D + a, mask=inside, other=0.0)
+        tl.store(line + 1 + a, m.to(kind), mask=inside)
+        zeros = zeros + (m.to(tl.float64) * 0.0,)
+        for b in tl.static_range(a + 1):
+            V = V + (tl.load(covariances + j * D * D + a * D + b, mask=inside, other=1.0 if a == b else 0.0).to(tl.float64),)
+    if SHARED or BOUND:
+        T = ()
+        for a in tl.static_range(D):
+            for b in tl.static_range(a + 1):
+                value = V[a * (a + 1) // 2 + b]
+                if SHARED and NOISE == 2:
+                    value = value + tl.load(noise + a * (a + 1) // 2 + b).to(tl.float64)
+                if SHARED and NOISE == 1 and a == b:
+                    value = value + tl.load(noise + a).to(tl.float64)
+                T = T + (value,)
+        L, _ = factor(T, zeros, (), (), 0, D)
+        if BOUND:
+            for a in tl.static_range(D):
+                tail = tl.log2(L[a * (a + 1) // 2 + a]).to(kind)
+                tl.store(line + 1 + D + D * (D + 1) // 2 + a, tail, mask=inside)
+        if SHARED:
+            V = ()
+            for a in tl.static_range(D):
+                offset = offset + tl.log2(L[a * (a + 1) // 2 + a])
+                for b in tl.static_range(a + 1):
+                    if a == b:
+                        value = L[a * (a + 1) // 2 + a]
+                    else:
+                        value = L[a * (a + 1) // 2 + b] * V[b * (b + 1) // 2 + b]
+                        for c in tl.static_range(b + 1, a):
+                            value += L[a * (a + 1) // 2 + c] * V[c * (c + 1) // 2 + b]
+                        value = value * L[a * (a + 1) // 2 + a] * -1.0
+                    V = V + (value,)
+    tl.store(line, offset.to(kind), mask=inside)
+    for c in tl.static_range(D * (D + 1) // 2):
+        tl.store(line + 1 + D + c, V[c].to(kind), mask=inside)
+
+
+@jit(
+    do_not_specialize=["x_stride", "noise_stride", "noise_step", "R_stride_p", "R_stride_d", "n"],
+    do_not_specialize_on_alignment=["x", "noise", "R", "weight", "order"],
+)
+def tiles_kernel(
+    x, x_stride, noise, noise_stride, noise_step, R, R_stride_p, R_stride_d, weight, scale, order, rows, n,
+    P: tl.constexpr, D: tl.constexpr, GIVEN: tl.constexpr, NOISE: tl.constexpr, MISSING: tl.constexpr,
+    MASKED: tl.constexpr, PROJECTED: tl.constexpr, WEIGHTED: tl.constexpr, SCALED: tl.constexpr, SORTED: tl.constexpr,
+    HALF_LOG_2PI: tl.constexpr, ROOT: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Copies rows into tiles, missing values masked; rows after the last have weight zero and unit noise."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < n
+    kind = rows.dtype.element_ty
+    source = i
+    if SORTED:
+        source = tl.load(order + i, mask=inside, other=0).to(tl.int64)
+    address = row_address(rows, i, WIDTH)
+    seen = ()
+    constant = tl.zeros((BLOCK,), tl.float64)
+    for a in tl.static_range(P):
+        value = tl.load(x + a * x_stride.to(tl.int64) + source, mask=inside, other=0.0)
+        unit = tl.full((BLOCK,), HALF_LOG_2PI, tl.float64)
+        if SCALED:
+            unit = unit + tl.log(tl.load(scale + a))
+        there = tl.full((BLOCK,), 1.0, kind)
+        if MISSING:
+            observed = value == value
+            there = observed.to(kind)
+            value = tl.where(observed, value, 0.0)
+        constant += unit * there
+        seen = seen + (there,)
+        tl.store(address + a * TILE, value)
+        if MASKED:
+            tl.store(address + (P + a) * TILE, there)
+    S_AT: tl.constexpr = 2 * P if MASKED else P
+    R_AT: tl.constexpr = S_AT + (P * (P + 1) // 2 if NOISE == 2 else P if NOISE == 1 else 0)
+    if NOISE > 0:
+        at = source * noise_step.to(tl.int64)
+        for a in tl.static_range(P):
+            for b in tl.static_range(0 if NOISE == 2 else a, a + 1):
+                SLOT: tl.constexpr = a * (a + 1) // 2 + b if NOISE == 2 else a
+                if GIVEN:
+                    value = tl.load(noise + SLOT * noise_stride.to(tl.int64) + at, mask=inside, other=0.0)
+                    value = value * (seen[a] * seen[b])
+                else:
+                    value = tl.zeros((BLOCK,), kind)
+                if a == b:
+                    value = tl.where(inside, value + (1.0 - seen[a]), 1.0).to(kind)
+                tl.store(address + (S_AT + SLOT) * TILE, value)
+    if PROJECTED:
+        for a in tl.static_range(P):
+            for c in tl.static_range(D):
+                where = R + a * R_stride_p.to(tl.int64) + c * R_stride_d.to(tl.int64) + source
+                value = tl.load(where, mask=inside, other=0.0) * seen[a]
+                tl.store(address + (R_AT + a * D + c) * TILE, value)
+    root = inside.to(kind)
+    if WEIGHTED:
+        root = tl.sqrt(tl.load(weight + source, mask=inside, other=0.0))
+    tl.store(address + ROOT * TILE, root)
+    tl.store(address + (ROOT + 2) * TILE, constant.to(kind))
+
+
+@jit(do_not_specialize=["prior_stride", "prior_step", "n", "k", "padded", "share"])
+def rows_kernel(
+    table, rows, prior, prior_stride, prior_step, label, order, partial, n, k, padded, share,
+    P: tl.constexpr, D: tl.constexpr, NOISE: tl.constexpr, MASKED: tl.constexpr, PROJECTED: tl.constexpr,
+    SHARED: tl.constexpr, PRIOR: tl.constexpr, LABELLED: tl.constexpr, SORTED: tl.constexpr,
+    LINE: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Lanes hold rows and loop over a share of the components: the log2 of that share's density."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    kind = table.dtype.element_ty
+    DOUBLE: tl.constexpr = kind == tl.float64
+    S_AT: tl.constexpr = 2 * P if MASKED else P
+    S_SIZE: tl.constexpr = P * (P + 1) // 2 if NOISE == 2 else P if NOISE == 1 else 0
+    address = row_address(rows, i, WIDTH)
+    x = load_slots(address, 0, P)
+    seen = load_slots(address, P, P if MASKED else 0)
+    S = load_slots(address, S_AT, S_SIZE)
+    R = load_slots(address, S_AT + S_SIZE, P * D if PROJECTED else 0)
+    line = i
+    if PRIOR:
+        line = prior_line(i, n, label, order, LABELLED, SORTED) * prior_stride.to(tl.int64)
+    top = tl.full((BLOCK,), LOWEST, kind)
+    total = tl.zeros((BLOCK,), kind)
+    first = tl.program_id(1) * share
+    for j in range(first, tl.minimum(first + share, k)):
+        component = table + j * LINE
+        offset = tl.load(component)
+        m = load_numbers(component, 1, D)
+        V = load_numbers(component, 1 + D, D * (D + 1) // 2)
+        value, _, _ = pair(offset, m, V, x, seen, S, R, P, D, NOISE, MASKED, PROJECTED, SHARED, DOUBLE)
+        if PRIOR:
+            value = tl.fma(tl.load(prior + line + j * prior_step.to(tl.int64)), LOG2_E, value)
+        top, total = absorb(top, total, value)
+    tl.store(partial + tl.program_id(1).to(tl.int64) * padded + i, top + tl.log2(total))
+
+
+@jit()
+def prior_line(i, n, label, order, LABELLED: tl.constexpr, SORTED: tl.constexpr):
+    """The line of the log-prior that belongs to a row; some line for rows after the last."""
+    i = tl.minimum(i, n - 1).to(tl.int64)
+    if SORTED:
+        i = tl.load(order + i).to(tl.int64)
+    if LABELLED:
+        i = tl.load(label + i).to(tl.int64)
+    return i
+
+
+@jit(do_not_specialize=["n", "padded", "shares"], do_not_specialize_on_alignment=["weight"])
+def close_kernel(
+    partial, rows, weight, order, log_prob, sums, n, padded, shares,
+    WEIGHTED: tl.constexpr, SORTED: tl.constexpr, SUMS: tl.constexpr, ROOT: tl.constexpr, WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Joins the shares of each row: writes its log-density, or keeps it in its tile and sums weights and densities."""
+    program = tl.program_id(0).to(tl.int64)
+    i = program * BLOCK + tl.arange(0, BLOCK)
+    inside = i < n
+    kind = rows.dtype.element_ty
+    address = row_address(rows, i, WIDTH)
+    top = tl.full((BLOCK,), LOWEST, kind)
+    total = tl.zeros((BLOCK,), kind)
+    for s in range(shares):
+        top, total = absorb(top, total, tl.load(partial + s * padded.to(tl.int64) + i))
+    log2_density = top + tl.log2(total)
+    natural = log2_density * LN_2 - tl.load(address + (ROOT + 2) * TILE)
+    source = i
+    if SORTED:
+        source = tl.load(order + i, mask=inside, other=0).to(tl.int64)
+    if SUMS:
+        tl.store(address + (ROOT + 1) * TILE, log2_density)
+        share = inside.to(tl.float64)
+        if WEIGHTED:
+            share = tl.load(weight + source, mask=inside, other=0.0).to(tl.float64)
+        tl.store(sums + 2 * program, tl.sum(share))
+        tl.store(sums + 2 * program + 1, tl.sum(tl.where(inside, natural.to(tl.float64) * share, 0.0)))
+    else:
+        tl.store(log_prob + source, natural, mask=inside)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a batch makes of a kernel at compile time."""
+
+    p: int
+    d: int
+    given: int  # noise as given: 0 none, 1 diagonal, 2 full
+    noise: int  # noise in tiles: diagonal at least when values are missing
+    missing: bool
+    projected: bool
+    shared: bool
+    labelled: bool
+
+    @property
+    def masked(self) -> bool:
+        return self.missing and not self.projected
+
+    @property
+    def root(self) -> int:
+        """The slot of a tile that holds the square root of the weight; log2 density and constant follow."""
+        noise = (0, self.p, packed_size(self.p))[self.noise]
+        return self.p * (2 if self.masked else 1) + noise + (self.p * self.d if self.projected else 0)
+
+    @property
+    def width(self) -> int:
+        return self.root + 3
+
+    @property
+    def line(self) -> int:
+        """Length of a component's line in the table."""
+        return 1 + 2 * self.d + packed_size(self.d)
+
+    @property
+    def sums(self) -> int:
+        """Sums of one component: q, g and the lower triangle of G."""
+        return 1 + self.d + packed_size(self.d)
+
+    @property
+    def constants(self) -> dict[str, int]:
+        """The constants that every kernel over pairs takes."""
+        return {
+            "P": self.p, "D": self.d, "NOISE": self.noise, "MASKED": int(self.masked),
+            "PROJECTED": int(self.projected), "SHARED": int(self.shared), "LINE": self.line, "WIDTH": self.width,
+        }  # fmt: skip
+
+
+def shape_of(batch: Batch) -> Shape:
+    given = 0 if batch.noise is None else 2 if batch.full else 1
+    shared = batch.shared
+    noise = 0 if shared else max(given, 1) if batch.missing else given
+    return Shape(
+        batch.p, batch.d, given, noise, batch.missing, batch.projection is not None, shared, batch.label is not None
+    )
+
+
+def unit_stride(t: Tensor) -> Tensor:
+    """The tensor, or a copy, with its rows side by side in memory."""
+    return t if t.stride(-1) == 1 or t.shape[-1] <= 1 else t.contiguous()
+
+
+def table_of(
+    log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, shape: Shape, bound: bool = False
+) -> Tensor:
+    """Components as lines of numbers in the batch's type (k, line)."""
+    k, d = means.shape
+    log_weights, means, covariances = (t.to(batch.device).contiguous() for t in (log_weights, means, covariances))
+    table = batch.x.new_empty(k, shape.line)
+    noise = table if batch.noise is None or not shape.shared else batch.noise.contiguous()
+    block = 32
+    table_kernel[(triton.cdiv(k, block),)](
+        log_weights, means, covariances, noise, table, k,
+        D=d, NOISE=shape.given, SHARED=int(shape.shared), BOUND=int(bound), LINE=shape.line, BLOCK=block, num_warps=1,
+    )  # fmt: skip
+    return table
+
+
+def tiles_of(batch: Batch, shape: Shape, padded: int, order: Tensor | None = None) -> Tensor:
+    """Rows in tiles (padded / 32, width, 32), in their order or the one given."""
+    rows = batch.x.new_empty(padded * shape.width)
+    x = unit_stride(batch.x)
+    noise = x if batch.noise is None else unit_stride(batch.noise)
+    R = x[None] if batch.projection is None else unit_stride(batch.projection)
+    weight = x if batch.weight is None else unit_stride(batch.weight)
+    scale = x if batch.scale is None else batch.scale.to(torch.float64).contiguous()
+    block = 128
+    tiles_kernel[(padded // block,)](
+        x, x.stride(0), noise, noise.stride(0), int(batch.noise is not None and batch.noise.shape[1] > 1),
+        R, R.stride(0), R.stride(1), weight, scale, x if order is None else order, rows, batch.n,
+        P=shape.p, D=shape.d, GIVEN=int(shape.given > 0), NOISE=shape.noise, MISSING=int(shape.missing),
+        MASKED=int(shape.masked), PROJECTED=int(shape.projected), WEIGHTED=int(batch.weight is not None),
+        SCALED=int(batch.scale is not None), SORTED=int(order is not None), HALF_LOG_2PI=HALF_LOG_2PI,
+        ROOT=shape.root, WIDTH=shape.width, BLOCK=block, num_warps=4,
+    )  # fmt: skip
+    return rows
+
+
+def prior_of(batch: Batch, fallback: Tensor) -> tuple[Tensor, int, int, Tensor]:
+    """The log-prior, its strides and the label of each row; the fallback stands for what is absent."""
+    if batch.log_prior is None:
+        return fallback, 0, 0, fallback
+    label = fallback if batch.label is None else unit_stride(batch.label)
+    return batch.log_prior, batch.log_prior.stride(0), batch.log_prior.stride(1), label
+
+
+def densities(
+    table: Tensor, rows: Tensor, batch: Batch, shape: Shape, padded: int, block: int, shares: int, warps: int
+) -> Tensor:
+    """log2 of the density of each row under each share of the components (shares, padded)."""
+    k = len(table)
+    partial = rows.new_empty(shares, padded)
+    prior, stride, step, label = prior_of(batch, rows)
+    rows_kernel[(padded // block, shares)](
+        table, rows, prior, stride, step, label, rows, partial, batch.n, k, padded, triton.cdiv(k, shares),
+        PRIOR=int(batch.log_prior is not None), LABELLED=int(shape.labelled), SORTED=0, BLOCK=block,
+        **shape.constants, num_warps=warps, enable_fp_fusion=False,
+    )  # fmt: skip
+    return partial
+
+
+def close(
+    partial: Tensor, rows: Tensor, batch: Batch, shape: Shape, *, keep: bool, order: Tensor | None = None
+) -> Tensor:
+    """Log-density of each row (n,); or keeps it in the tiles and returns (programs, 2) sums of weight and density."""
+    shares, padded = partial.shape
+    block = 128
+    programs = padded // block
+    out = rows.new_empty((programs, 2) if keep else batch.n, dtype=torch.float64 if keep else rows.dtype)
+    weight = rows if batch.weight is None else unit_stride(batch.weight)
+    close_kernel[(programs,)](
+        partial, rows, weight, rows if order is None else order, out, out, batch.n, padded, shares,
+        WEIGHTED=int(batch.weight is not None), SORTED=int(order is not None), SUMS=int(keep), ROOT=shape.root,
+        WIDTH=shape.width, BLOCK=block, num_warps=4,
+    )  # fmt: skip
+    return out

@@ -1,0 +1,205 @@
+"""From rows and their densities to the sums over rows: statistics kernel, joining kernel, log_joint's kernel."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from ..batch import Batch
+from .triton_import import jit, tl, triton
+from .triton_pairs import LN_2, LOG2_E, TILE, add_pair, load_numbers, load_slots, pair, row_address
+from .triton_rows import Shape, prior_line, prior_of
+
+
+@jit(do_not_specialize=["prior_stride", "prior_step", "n", "k", "padded", "chunk"])
+def sums_kernel(
+    table, rows, prior, prior_stride, prior_step, label, out, n, k, padded, chunk,
+    P: tl.constexpr, D: tl.constexpr, NOISE: tl.constexpr, MASKED: tl.constexpr, PROJECTED: tl.constexpr,
+    SHARED: tl.constexpr, PRIOR: tl.constexpr, LABELLED: tl.constexpr, JOINT: tl.constexpr, ROOT: tl.constexpr,
+    LINE: tl.constexpr, WIDTH: tl.constexpr, LANES: tl.constexpr, COMPONENTS: tl.constexpr,
+):  # fmt: skip
+    """Lanes hold components and loop over a chunk of rows, so that all sums stay in registers.
+
+    With few components, groups of lanes take turns on the rows. JOINT writes log (alpha N) of each pair instead.
+    """
+    lane = tl.arange(0, LANES)
+    j = tl.program_id(1).to(tl.int64) * COMPONENTS + lane % COMPONENTS
+    group = lane // COMPONENTS
+    GROUPS: tl.constexpr = LANES // COMPONENTS
+    SUMS: tl.constexpr = 1 + D + D * (D + 1) // 2
+    kind = table.dtype.element_ty
+    DOUBLE: tl.constexpr = kind == tl.float64
+    S_AT: tl.constexpr = 2 * P if MASKED else P
+    S_SIZE: tl.constexpr = P * (P + 1) // 2 if NOISE == 2 else P if NOISE == 1 else 0
+    component = table + tl.minimum(j, k - 1) * LINE
+    offset = tl.load(component)
+    m = load_numbers(component, 1, D)
+    V = load_numbers(component, 1 + D, D * (D + 1) // 2)
+    sums = ()
+    for c in tl.static_range(SUMS):
+        sums = sums + (tl.zeros((LANES,), kind),)
+    first = tl.program_id(0).to(tl.int64) * chunk
+    last = tl.minimum(first + chunk, padded)
+    for start in range(first, last, GROUPS):
+        i = start + group
+        inside = i < last
+        if GROUPS > 1:
+            i = tl.minimum(i, padded - 1)
+        address = row_address(rows, i, WIDTH)
+        x = load_slots(address, 0, P)
+        seen = load_slots(address, P, P if MASKED else 0)
+        S = load_slots(address, S_AT, S_SIZE)
+        R = load_slots(address, S_AT + S_SIZE, P * D if PROJECTED else 0)
+        value, L, z = pair(offset, m, V, x, seen, S, R, P, D, NOISE, MASKED, PROJECTED, SHARED, DOUBLE)
+        if PRIOR:
+            line = prior_line(i, n, label, label, LABELLED, 0) * prior_stride.to(tl.int64)
+            value = tl.fma(tl.load(prior + line + tl.minimum(j, k - 1) * prior_step.to(tl.int64)), LOG2_E, value)
+        if JOINT:
+            natural = value * LN_2 - tl.load(address + (ROOT + 2) * TILE)
+            tl.store(out + i * k + j, natural, mask=inside & (i < n) & (j < k))
+        else:
+            root = tl.load(address + ROOT * TILE)
+            if GROUPS > 1:
+                root = tl.where(inside, root, 0.0)
+            root = root * tl.exp2(0.5 * (value - tl.load(address + (ROOT + 1) * TILE)))
+            sums = add_pair(sums, root, L, z, R, seen, P, D, MASKED, PROJECTED, SHARED)
+    if not JOINT:
+        place = out + (tl.program_id(0).to(tl.int64) * GROUPS + group) * SUMS * k + j
+        for c in tl.static_range(SUMS):
+            tl.store(place + c * k.to(tl.int64), sums[c], mask=j < k)
+
+
+@jit(do_not_specialize=["parts", "programs", "k"])
+def join_kernel(
+    partial, row_sums, stats, parts, programs, k,
+    D: tl.constexpr, SHARED: tl.constexpr, PARTS: tl.constexpr, COMPONENTS: tl.constexpr, FLAT: tl.constexpr,
+):  # fmt: skip
+    """Adds up the parts in float64 and in their order; one more program adds up what the rows left."""
+    SUMS: tl.constexpr = 1 + D + D * (D + 1) // 2
+    c = tl.program_id(0)
+    if c < SUMS:
+        j = tl.program_id(1) * COMPONENTS + tl.arange(0, COMPONENTS)
+        total = tl.zeros((PARTS, COMPONENTS), tl.float64)
+        for start in range(0, parts, PARTS):
+            part = (start + tl.arange(0, PARTS)).to(tl.int64)
+            mask = (part < parts)[:, None] & (j < k)[None, :]
+            value = tl.load(partial + (part[:, None] * SUMS + c) * k + j[None, :], mask=mask, other=0.0)
+            total += value.to(tl.float64)
+        value = tl.sum(total, axis=0)
+        inside = j < k
+        if SHARED:
+            tl.store(stats + c * k + j, value, mask=inside)
+        elif c == 0:
+            tl.store(stats + 2 + j, value, mask=inside)
+        elif c <= D:
+            tl.store(stats + 2 + k + j * D + c - 1, value, mask=inside)
+        else:
+            a = 0
+            for t in tl.static_range(1, D):
+                a += (c - 1 - D >= t * (t + 1) // 2).to(tl.int32)
+            b = c - 1 - D - a * (a + 1) // 2
+            matrix = stats + 2 + k * (1 + D) + j * D * D
+            tl.store(matrix + a * D + b, value, mask=inside)
+            tl.store(matrix + b * D + a, value, mask=inside)
+    elif tl.program_id(1) == 0:
+        weight = tl.zeros((FLAT,), tl.float64)
+        density = tl.zeros((FLAT,), tl.float64)
+        for start in range(0, programs, FLAT):
+            i = start + tl.arange(0, FLAT)
+            weight += tl.load(row_sums + 2 * i, mask=i < programs, other=0.0)
+            density += tl.load(row_sums + 2 * i + 1, mask=i < programs, other=0.0)
+        where = stats
+        if SHARED:
+            where = stats + SUMS * k
+        tl.store(where, tl.sum(weight))
+        tl.store(where + 1, tl.sum(density))
+
+
+@jit(do_not_specialize=["k"])
+def unwhiten_kernel(joined, table, stats, k, D: tl.constexpr, LINE: tl.constexpr, BLOCK: tl.constexpr):
+    """With w = A^T z and M = A^T A shared by all rows: g = A^T (sum r z) and G = A^T (sum r z z^T - q I) A."""
+    SUMS: tl.constexpr = 1 + D + D * (D + 1) // 2
+    j = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = j < k
+    at = tl.minimum(j, k - 1)
+    A = load_numbers(table + at * LINE, 1 + D, D * (D + 1) // 2)
+    q = tl.load(joined + at)
+    tl.store(stats + 2 + j, q, mask=inside)
+    Z = ()
+    for a in tl.static_range(D):
+        for b in tl.static_range(a + 1):
+            value = tl.load(joined + (1 + D + a * (a + 1) // 2 + b) * k + at)
+            if a == b:
+                value = value - q
+            Z = Z + (value,)
+    for b in tl.static_range(D):
+        g = tl.zeros((BLOCK,), tl.float64)
+        ZA = ()
+        for a in tl.static_range(D):
+            value = tl.zeros((BLOCK,), tl.float64)
+            for c in tl.static_range(b, D):
+                if a >= c:
+                    value += Z[a * (a + 1) // 2 + c] * A[c * (c + 1) // 2 + b].to(tl.float64)
+                else:
+                    value += Z[c * (c + 1) // 2 + a] * A[c * (c + 1) // 2 + b].to(tl.float64)
+            ZA = ZA + (value,)
+            if a >= b:
+                g += A[a * (a + 1) // 2 + b].to(tl.float64) * tl.load(joined + (1 + a) * k + at)
+        tl.store(stats + 2 + k + j * D + b, g, mask=inside)
+        for a in tl.static_range(D):
+            value = tl.zeros((BLOCK,), tl.float64)
+            for c in tl.static_range(a, D):
+                value += A[c * (c + 1) // 2 + a].to(tl.float64) * ZA[c]
+            tl.store(stats + 2 + k * (1 + D) + j * D * D + a * D + b, value, mask=inside)
+    if tl.program_id(0) == 0:
+        tl.store(stats, tl.load(joined + SUMS * k))
+        tl.store(stats + 1, tl.load(joined + SUMS * k + 1))
+
+
+def partial_sums(
+    table: Tensor, rows: Tensor, batch: Batch, shape: Shape, padded: int, chunk: int, lanes: int, components: int
+) -> Tensor:
+    """Sums over each chunk of rows (parts, sums, k), in the batch's type."""
+    k = len(table)
+    chunks = triton.cdiv(padded, chunk)
+    out = rows.new_empty(chunks * (lanes // components), shape.sums, k)
+    _over_chunks(table, rows, batch, shape, padded, chunk, lanes, components, out, joint=False)
+    return out
+
+
+def joints(
+    table: Tensor, rows: Tensor, batch: Batch, shape: Shape, padded: int, chunk: int, lanes: int, components: int
+) -> Tensor:
+    """log alpha N of each pair (n, k)."""
+    out = rows.new_empty(batch.n, len(table))
+    _over_chunks(table, rows, batch, shape, padded, chunk, lanes, components, out, joint=True)
+    return out
+
+
+def _over_chunks(
+    table: Tensor, rows: Tensor, batch: Batch, shape: Shape, padded: int, chunk: int, lanes: int, components: int,
+    out: Tensor, *, joint: bool,
+) -> None:  # fmt: skip
+    k = len(table)
+    prior, stride, step, label = prior_of(batch, rows)
+    sums_kernel[(triton.cdiv(padded, chunk), triton.cdiv(k, components))](
+        table, rows, prior, stride, step, label, out, batch.n, k, padded, chunk,
+        PRIOR=int(batch.log_prior is not None), LABELLED=int(shape.labelled), JOINT=int(joint), ROOT=shape.root,
+        LANES=lanes, COMPONENTS=components, **shape.constants, num_warps=max(1, min(lanes, 1024) // 32),
+        enable_fp_fusion=False,
+    )  # fmt: skip
+
+
+def join(partial: Tensor, row_sums: Tensor, table: Tensor, shape: Shape, stats: Tensor) -> None:
+    """Writes the sums over all parts into the flat tensor of a Stats."""
+    parts, sums, k = partial.shape
+    out = stats if not shape.shared else stats.new_empty(sums * k + 2)
+    components = 32
+    join_kernel[(sums + 1, triton.cdiv(k, components))](
+        partial, row_sums, out, parts, len(row_sums), k,
+        D=shape.d, SHARED=int(shape.shared), PARTS=32, COMPONENTS=components, FLAT=1024, num_warps=4,
+    )  # fmt: skip
+    if shape.shared:
+        block = 32
+        unwhiten_kernel[(triton.cdiv(k, block),)](
+            out, table, stats, k, D=shape.d, LINE=shape.line, BLOCK=block, num_warps=1
+        )
