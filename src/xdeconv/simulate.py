@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +19,8 @@ from torch import Tensor
 
 from . import simulate_sky as sky
 from .batch import Batch, packed_size
+from .simulate_stars import CHUNK, Draws, products, stars
+from .simulate_tables import tables
 
 if TYPE_CHECKING:
     import pyarrow
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
 LABELS = ("ra", "dec", "parallax", "pmra", "pmdec", "bp_rp", "phot_g_mean_mag")
 UNITS = ("deg", "deg", "mas", "mas/yr", "mas/yr", "mag", "mag")
 POPULATIONS = sky.NAMES
-CHUNK = 1 << 18
 MAS_PER_DEGREE = 3.6e6
 
 # sigma(parallax)^2 = floor^2 + a z + b z^2 micro-arcsec^2, z = 10^(0.4 (G - 15)): Gaia's science performance page, DR3.
@@ -39,17 +40,17 @@ ERROR_RATIOS = (
     0.93,
 )  # of ra cos dec, dec, parallax, pmra, pmdec to the parallax's: EDR3 medians
 ERROR_SCATTER, RATIO_SCATTER = 0.18, 0.08  # of ln sigma, from star to star: all five together, and each by itself
+ERROR_TAIL = (1.7, 0.6)  # beyond 1.7 sigma the scatter grows by 0.6 a sigma: crowded and disturbed stars
 SIX_PARAMETER_FACTOR = 1.15  # a colour fitted along with the astrometry costs this much (Lindegren et al. 2021)
 TWO_PARAMETER_FACTOR, TWO_PARAMETER_SCATTER = 4.0, 0.7  # positions alone: EDR3 medians
 G_ERROR = (2.5e-4, 1.1e-3, 0.28)  # mag: floor, at G = 17.5, and slope of log10 with G (EDR3 medians)
 COLOUR_ERROR = (7e-4, 1.55e-2, 0.37)
 BP_SHARE = 0.8  # of the variance of BP - RP that is BP's
-# Probability against G: logistic middle and width, with a floor (fractions of EDR3, Lindegren et al. 2021, table 1).
-TWO_PARAMETER = (20.87, 0.14, 0.02)
+# Probability against G: logistic middle and width, with a floor; shaped after Lindegren et al. (2021), EDR3.
+TWO_PARAMETER = (20.72, 0.16, 0.03)
 SIX_PARAMETER = (19.3, 0.45, 0.02)
-NO_COLOUR = (21.0, 0.20, 0.02)
+NO_COLOUR = (20.95, 0.20, 0.03)
 NO_COLOUR_WITHOUT_PARALLAX = 0.45  # crowded stars lack both
-BINARY_SHARE, BINARY_BRIGHTENING = 0.35, 0.75
 UNDERESTIMATED_FACTOR, UNDERESTIMATED_SCATTER = (
     2.0,
     0.5,
@@ -143,9 +144,8 @@ def gaia_chunk(
         raise ValueError(f"rows must be between 0 and {CHUNK}, the size of a chunk; got {rows}")
     if not 0 <= underestimated <= 1:
         raise ValueError(f"underestimated is a fraction of rows, between 0 and 1; got {underestimated}")
-    draw = _Draws(seed, c, rows, torch.device(device))
-    tables = sky.tables(str(draw.device))
-    truth, population = _stars(draw, tables)
+    draw = Draws(seed, c, torch.device(device))
+    truth, population = stars(draw, tables(str(draw.device)))
     solution, no_colour = _solutions(draw, truth[6], missing)
     L, sigma = _errors(draw, truth, solution)
     factor = _underestimation(draw, underestimated)
@@ -161,7 +161,8 @@ def gaia_chunk(
     noise.masked_fill_(lost[a] | lost[b], 0.0)
     batch = Batch(x=x, noise=noise.to(dtype), missing=missing)
     ruwe = RUWE[0] * torch.exp(RUWE[1] * draw.normal(1)[0]) * factor
-    return Simulated(batch, truth.to(dtype), position, population, solution, ruwe, first=c * CHUNK)
+    whole = Simulated(batch, truth.to(dtype), position, population, solution, ruwe, first=c * CHUNK)
+    return whole if rows == CHUNK else _first_rows(whole, rows)
 
 
 def gaia_chunks(n: int, seed: int = 0, **options: object) -> Iterator[Simulated]:
@@ -174,145 +175,12 @@ def gaia_chunks(n: int, seed: int = 0, **options: object) -> Iterator[Simulated]
         yield gaia_chunk(seed, c, min(CHUNK, n - c * CHUNK), **options)  # type: ignore[arg-type]
 
 
-class _Draws:
-    """Random numbers of one chunk, always drawn for the whole chunk so that fewer rows are a prefix of more."""
-
-    def __init__(self, seed: int, c: int, rows: int, device: torch.device) -> None:
-        # Torch's CPU generator keeps 32 bits of a seed: neighbours, not hashes, so that no two chunks collide.
-        start = int(np.random.SeedSequence(seed).generate_state(1)[0])
-        self.generator = torch.Generator(device).manual_seed((start + c) % (1 << 32))
-        self.rows, self.device = rows, device
-
-    def uniform(self, k: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        u = torch.rand(k, CHUNK, generator=self.generator, device=self.device, dtype=dtype)
-        return u[:, : self.rows]
-
-    def normal(self, k: int) -> Tensor:
-        return torch.randn(k, CHUNK, generator=self.generator, device=self.device)[:, : self.rows]
-
-
-@dataclass(frozen=True)
-class _Chosen:
-    """Per star (n,): of the field or not, its cell and line of sight or its object (18, n), its population and name."""
-
-    field: Tensor
-    cell: Tensor
-    line: Tensor
-    object: Tensor
-    population: Tensor
-    name: Tensor
-
-
-def _choose(draw: _Draws, t: sky.Tables) -> _Chosen:
-    lines, kinds = sky.LONGITUDES * sky.LATITUDES, len(sky.FIELD)
-    at = torch.searchsorted(t.cells, draw.uniform(1, torch.float64)[0].contiguous(), right=True)
-    at = at.clamp(max=len(t.cells) - 1)
-    field = at < kinds * lines
-    which = (at - kinds * lines).clamp(min=0)
-    cell = torch.where(field, at, 0)
-    objects = t.objects.T[:, which]
-    population = torch.where(field, cell // lines, objects[17].long())
-    name = torch.where(field, cell // lines, kinds + which).to(torch.int8)
-    return _Chosen(field, cell, cell % lines, objects, population, name)
-
-
-def _stars(draw: _Draws, t: sky.Tables) -> tuple[Tensor, Tensor]:
-    """True values (7, n) float32 of what Gaia sees, and each star's place in POPULATIONS."""
-    chosen = _choose(draw, t)
-    direction, distance = _places(draw, t, chosen)
-    velocity = _velocities(draw, t, chosen, direction * distance)
-    G, colour = _photometry(draw, t, chosen, distance)
-    to_icrs = torch.tensor(sky.TO_GALACTIC, device=draw.device).T
-    (x, y, z), v = to_icrs @ direction, to_icrs @ velocity
-    equator = torch.hypot(x, y).clamp(min=1e-7)
-    c, s = x / equator, y / equator
-    ra = torch.remainder(torch.rad2deg(torch.atan2(y, x)), 360.0)
-    dec = torch.rad2deg(torch.atan2(z, equator))
-    per_kpc = 1 / (sky.KMS_PER_MASYR_KPC * distance)
-    pmra = (c * v[1] - s * v[0]) * per_kpc
-    pmdec = (equator * v[2] - z * (c * v[0] + s * v[1])) * per_kpc
-    return torch.stack([ra, dec, 1 / distance, pmra, pmdec, colour, G]), chosen.name
-
-
-def _places(draw: _Draws, t: sky.Tables, chosen: _Chosen) -> tuple[Tensor, Tensor]:
-    """Unit vectors (3, n), Galactic, and distances (n,) in kpc."""
-    # Triangular jitter over neighbouring cells: the sky is the table's linear interpolation.
-    jitter = draw.uniform(4)
-    l = (chosen.line // sky.LATITUDES + jitter[0] + jitter[1] - 0.5) * (2 * math.pi / sky.LONGITUDES)
-    row = chosen.line % sky.LATITUDES + jitter[2] + jitter[3] - 0.5
-    b = sky.latitude(sky.LATITUDES - (sky.LATITUDES - row.abs()).abs())
-    in_field = torch.stack([torch.cos(b) * torch.cos(l), torch.cos(b) * torch.sin(l), torch.sin(b)])
-    # t of density 12 t^2 (1 - t), that of the quantiles' spacing, is a Beta(3, 2) variable.
-    gamma = -torch.log1p(-draw.uniform(5))
-    share = gamma[:3].sum(0) / gamma.sum(0).clamp(min=1e-30)
-    distance = sky.interpolate(t.distance, chosen.cell, share.clamp(max=1 - 1e-6) * sky.QUANTILES)
-    # Radii of a Plummer sphere and of an exponential disc, seen in projection.
-    u, v, angle = draw.uniform(3)
-    o = chosen.object
-    radius = torch.where(o[16] > 0, -torch.log1p(-u) - torch.log1p(-v), (u / (1.02 - u)).sqrt())
-    angle = 2 * math.pi * angle
-    around = o[:3] + radius * (torch.cos(angle) * o[3:6] + torch.sin(angle) * o[6:9])
-    around = around / around.norm(dim=0)
-    away = (o[12] + o[13] * draw.normal(1)[0]).clamp(min=0.5 * o[12])
-    return torch.where(chosen.field, in_field, around), torch.where(chosen.field, distance, away)
-
-
-def _velocities(draw: _Draws, t: sky.Tables, chosen: _Chosen, position: Tensor) -> Tensor:
-    """Velocities with respect to the Sun (3, n), km/s, Galactic."""
-    random = draw.normal(3)
-    x, y = position[0] - sky.SUN_RADIUS, position[1]
-    R = torch.hypot(x, y).clamp(min=1e-3)
-    rotation, *dispersion = t.kinematics.T[:, chosen.population]
-    circular = sky.CIRCULAR_SPEED * R / torch.hypot(R, torch.full_like(R, sky.CORE))
-    outward, around = random[0] * dispersion[0], rotation * circular + random[1] * dispersion[1]
-    U, V, W = sky.SUN_MOTION
-    of_field = torch.stack([
-        (outward * x + around * y) / R - U,
-        (outward * y - around * x) / R - (sky.CIRCULAR_SPEED + V),
-        random[2] * dispersion[2] - W,
-    ])  # fmt: skip
-    return torch.where(chosen.field, of_field, chosen.object[9:12] + chosen.object[14] * random)
-
-
-def _photometry(draw: _Draws, t: sky.Tables, chosen: _Chosen, distance: Tensor) -> tuple[Tensor, Tensor]:
-    """Apparent G and BP - RP, (n,) each; G is never fainter than the limit."""
-    limit, at, pick, double, brighter = draw.uniform(5)
-    scatter, dust = draw.normal(2)
-    extinction = sky.interpolate(t.extinction, chosen.line, sky.distance_index(distance))
-    extinction = torch.where(chosen.field, extinction, chosen.object[15]) * torch.exp(sky.EXTINCTION_SCATTER * dust)
-    dimming = 5 * torch.log10(distance) + 10 + extinction
-    faintest = sky.FAINT_LIMIT - sky.SOFTNESS * limit - torch.where(chosen.field, t.crowded[chosen.line], 0.0)
-    M = _magnitudes(t, chosen.population, at, sky.BRIGHT_LIMIT - dimming, faintest - dimming)
-    place = sky.magnitude_index(M)
-    shares = t.sequence[:, :3].reshape(-1)
-    step = chosen.population * (3 * sky.MAGNITUDES) + place.round().long()
-    sequence = sum((pick > shares[step + i * sky.MAGNITUDES]).long() for i in range(3))
-    line = chosen.population * 4 + sequence
-    single = M + torch.where(double < BINARY_SHARE, t.binaries.flatten()[line] * BINARY_BRIGHTENING * brighter, 0.0)
-    colour = sky.interpolate(t.colour, line, sky.magnitude_index(single)) + t.scatter.flatten()[line] * scatter
-    return M + dimming, colour + sky.REDDENING * extinction
-
-
-def _magnitudes(t: sky.Tables, population: Tensor, u: Tensor, bright: Tensor, faint: Tensor) -> Tensor:
-    """Absolute magnitudes from the luminosity function between two limits, by its inverse."""
-    low = sky.interpolate(t.luminosity, population, sky.magnitude_index(bright))
-    high = sky.interpolate(t.luminosity, population, sky.magnitude_index(faint))
-    wanted = torch.lerp(low, high, u.double()) + population
-    stacked = (t.luminosity + torch.arange(len(t.luminosity), device=u.device)[:, None]).flatten()
-    right = torch.searchsorted(stacked, wanted).clamp(max=len(stacked) - 1)
-    left = (right - 1).clamp(min=0)
-    part = ((wanted - stacked[left]) / (stacked[right] - stacked[left]).clamp(min=1e-300)).clamp(0, 1)
-    place = (left - population * sky.MAGNITUDES + part).float()
-    M = sky.FIRST_MAGNITUDE + sky.MAGNITUDE_STEP * place
-    return torch.minimum(torch.maximum(M, bright), faint)
-
-
 def _logistic(G: Tensor, curve: tuple[float, float, float]) -> Tensor:
     middle, width, floor = curve
     return floor + (1 - floor) * torch.sigmoid((G - middle) / width)
 
 
-def _solutions(draw: _Draws, G: Tensor, missing: bool) -> tuple[Tensor, Tensor]:
+def _solutions(draw: Draws, G: Tensor, missing: bool) -> tuple[Tensor, Tensor]:
     """Gaia's astrometric_params_solved (n,) int8, and whether BP - RP is missing."""
     kind, colour, both = draw.uniform(3)
     six = _logistic(G, SIX_PARAMETER)
@@ -324,7 +192,7 @@ def _solutions(draw: _Draws, G: Tensor, missing: bool) -> tuple[Tensor, Tensor]:
     return solution, no_colour & missing
 
 
-def _errors(draw: _Draws, truth: Tensor, solution: Tensor) -> tuple[list[list[Tensor]], Tensor]:
+def _errors(draw: Draws, truth: Tensor, solution: Tensor) -> tuple[list[list[Tensor]], Tensor]:
     """The Cholesky factor of the five astrometric correlations, row by row, and all seven sigmas (7, n)."""
     ra, dec, G = torch.deg2rad(truth[0]), torch.deg2rad(truth[1]), truth[6]
     x, y, z = torch.cos(dec) * torch.cos(ra), torch.cos(dec) * torch.sin(ra), torch.sin(dec)
@@ -333,17 +201,22 @@ def _errors(draw: _Draws, truth: Tensor, solution: Tensor) -> tuple[list[list[Te
     scans = 1.12 - 0.35 * torch.exp(-(((z.abs() - 0.71) / 0.13) ** 2)) - 0.15 * z**2
     floor, a, b = PARALLAX_ERROR
     flux = 10 ** (0.4 * (G - 15))
-    base = 1e-3 * (floor**2 + a * flux + b * flux**2).sqrt() * scans * torch.exp(ERROR_SCATTER * draw.normal(1)[0])
+    base = 1e-3 * (floor**2 + a * flux + b * flux**2).sqrt() * scans * _spread(draw.normal(1)[0])
     six, two = solution == SOLUTIONS[2], solution == SOLUTIONS[0]
     worse = TWO_PARAMETER_FACTOR * torch.exp(TWO_PARAMETER_SCATTER * draw.normal(1)[0])
     base = base * torch.where(six, SIX_PARAMETER_FACTOR, torch.where(two, worse, 1.0))
     ratios = torch.tensor(ERROR_RATIOS, device=G.device)[:, None] * torch.exp(RATIO_SCATTER * draw.normal(5))
-    photometric = [_photometric_error(G, G_or_colour) for G_or_colour in (COLOUR_ERROR, G_ERROR)]
-    scatter = torch.exp(ERROR_SCATTER * draw.normal(2))
-    sigma = torch.cat([base * ratios, torch.stack(photometric) * scatter])
+    photometric = torch.stack([_photometric_error(G, curve) for curve in (COLOUR_ERROR, G_ERROR)])
+    sigma = torch.cat([base * ratios, photometric * _spread(draw.normal(2))])
     sigma[0] /= MAS_PER_DEGREE * torch.cos(dec).clamp(min=1e-6)
     sigma[1] /= MAS_PER_DEGREE
     return _correlations(draw, torch.stack([x, y, z])), sigma
+
+
+def _spread(z: Tensor) -> Tensor:
+    """A log-normal factor with a tail of large errors."""
+    start, slope = ERROR_TAIL
+    return torch.exp(ERROR_SCATTER * z + slope * (z - start).clamp(min=0))
 
 
 def _photometric_error(G: Tensor, curve: tuple[float, float, float]) -> Tensor:
@@ -351,11 +224,12 @@ def _photometric_error(G: Tensor, curve: tuple[float, float, float]) -> Tensor:
     return (floor**2 + (at * 10 ** (slope * (G - 17.5))) ** 2).sqrt()
 
 
-def _correlations(draw: _Draws, direction: Tensor) -> list[list[Tensor]]:
+def _correlations(draw: Draws, direction: Tensor) -> list[list[Tensor]]:
     """Cholesky factors with rows of length one: waves over the sky, as the scanning law makes, and scatter."""
     fixed = torch.Generator().manual_seed(5)
-    vectors, phases = 3.0 * torch.randn(10, 3, generator=fixed), 6.3 * torch.rand(10, 1, generator=fixed)
-    waves = torch.sin(vectors.to(draw.device) @ direction + phases.to(draw.device))
+    vectors, phases = 3.0 * torch.randn(10, 3, generator=fixed), 6.3 * torch.rand(10, generator=fixed)
+    along = products(tuple(map(tuple, vectors.tolist())), direction)
+    waves = torch.stack([torch.sin(a + phase) for a, phase in zip(along, phases.tolist(), strict=True)])
     below = CORRELATION_WAVES * waves + CORRELATION_SCATTER * draw.normal(10)
     rows = [[*below[i * (i - 1) // 2 : i * (i + 1) // 2]] for i in range(5)]
     lengths = [sum((v**2 for v in row), torch.ones_like(direction[0])).rsqrt() for row in rows]
@@ -377,7 +251,7 @@ def _pack(L: list[list[Tensor]], sigma: Tensor) -> Tensor:
     return out
 
 
-def _underestimation(draw: _Draws, fraction: float) -> Tensor:
+def _underestimation(draw: Draws, fraction: float) -> Tensor:
     """True over quoted astrometric error, (n,)."""
     factor = UNDERESTIMATED_FACTOR * torch.exp(UNDERESTIMATED_SCATTER * draw.normal(1)[0].abs())
     return torch.where(draw.uniform(1)[0] < fraction, factor, 1.0)
@@ -411,6 +285,15 @@ def _archive(s: Simulated) -> dict[str, Tensor]:
 def _tensors(s: Simulated) -> list[Tensor]:
     assert s.batch.noise is not None
     return [s.batch.x, s.batch.noise, s.truth, s.position, s.population, s.solution, s.ruwe]
+
+
+def _first_rows(s: Simulated, rows: int) -> Simulated:
+    """A copy of the first rows; chunks are always computed whole, so that no bit depends on how many are asked for."""
+    noise = s.batch.noise
+    assert noise is not None
+    batch = replace(s.batch, x=s.batch.x[:, :rows].clone(), noise=noise[:, :rows].clone())
+    per_row = ("truth", "position", "population", "solution", "ruwe")
+    return replace(s, batch=batch, **{name: getattr(s, name)[..., :rows].clone() for name in per_row})
 
 
 def _empty(n: int, missing: bool, device: torch.device, dtype: torch.dtype) -> Simulated:
