@@ -1,9 +1,10 @@
 """Gaia-like rows, as many as one likes: a small model of what the satellite sees, with the truth kept.
 
 A star is drawn without rejection. One uniform number picks a population and a line of sight from a cumulative table
-(:mod:`xdeconv.simulate_sky`); a second the distance, from that line's own quantiles; a third the absolute magnitude,
-from the population's luminosity function cut where dust and distance put G at the limit. Colour follows from the
-population's sequences, velocity from rotation and dispersion, errors from the magnitude and the scanning of the sky.
+(:mod:`xdeconv.simulate_tables`, made of the numbers in :mod:`xdeconv.simulate_sky`); another the distance, from that
+line's own quantiles; another the absolute magnitude, from the population's luminosity function cut where dust and
+distance put G at the limit. Colour follows from the population's sequences, velocity from rotation and dispersion,
+errors from the magnitude and the scanning of the sky.
 """
 
 from __future__ import annotations
@@ -32,17 +33,12 @@ MAS_PER_DEGREE = 3.6e6
 
 # sigma(parallax)^2 = floor^2 + a z + b z^2 micro-arcsec^2, z = 10^(0.4 (G - 15)): Gaia's science performance page, DR3.
 PARALLAX_ERROR = (14.0, 680.766, 32.732)
-ERROR_RATIOS = (
-    0.78,
-    0.73,
-    1.0,
-    1.02,
-    0.93,
-)  # of ra cos dec, dec, parallax, pmra, pmdec to the parallax's: EDR3 medians
+# Errors of ra cos dec, dec, parallax, pmra and pmdec over the parallax's: medians of EDR3 fields.
+ERROR_RATIOS = (0.78, 0.73, 1.0, 1.02, 0.93)
 ERROR_SCATTER, RATIO_SCATTER = 0.18, 0.08  # of ln sigma, from star to star: all five together, and each by itself
 ERROR_TAIL = (1.7, 0.6)  # beyond 1.7 sigma the scatter grows by 0.6 a sigma: crowded and disturbed stars
-SIX_PARAMETER_FACTOR = 1.15  # a colour fitted along with the astrometry costs this much (Lindegren et al. 2021)
-TWO_PARAMETER_FACTOR, TWO_PARAMETER_SCATTER = 4.0, 0.7  # positions alone: EDR3 medians
+SIX_PARAMETER_FACTOR = 1.15  # what fitting a colour along with the astrometry costs, by eye
+TWO_PARAMETER_FACTOR, TWO_PARAMETER_SCATTER = 4.0, 0.7  # positions alone, by eye: more when bright, less when faint
 G_ERROR = (2.5e-4, 1.1e-3, 0.28)  # mag: floor, at G = 17.5, and slope of log10 with G (EDR3 medians)
 COLOUR_ERROR = (7e-4, 1.55e-2, 0.37)
 BP_SHARE = 0.8  # of the variance of BP - RP that is BP's
@@ -51,13 +47,10 @@ TWO_PARAMETER = (20.72, 0.16, 0.03)
 SIX_PARAMETER = (19.3, 0.45, 0.02)
 NO_COLOUR = (20.95, 0.20, 0.03)
 NO_COLOUR_WITHOUT_PARALLAX = 0.45  # crowded stars lack both
-UNDERESTIMATED_FACTOR, UNDERESTIMATED_SCATTER = (
-    2.0,
-    0.5,
-)  # true over quoted error: at least 2, half-normal in the logarithm
-RUWE = (1.01, 0.05)
+UNDERESTIMATED_FACTOR, UNDERESTIMATED_SCATTER = 2.0, 0.5  # true over quoted error: the least, and of its logarithm
+RUWE = (1.01, 0.05)  # median, and scatter of its logarithm, of good solutions
 OBLIQUITY = math.radians(23.4393)
-CORRELATION_SCATTER, CORRELATION_WAVES = 0.10, 0.22
+CORRELATION_SCATTER, CORRELATION_WAVES = 0.10, 0.22  # the spread of EDR3's correlations, 0.14 to 0.29
 SOLUTIONS = (3, 31, 95)  # astrometric_params_solved of two-, five- and six-parameter solutions
 
 
@@ -115,13 +108,10 @@ def gaia(
     (Batch(rows=1000, p=7, d=7, noise=full, missing values), torch.Size([7, 1000]))
     """
     out = _empty(n, missing, torch.device(device), dtype)
-    for c in range(-(-n // CHUNK)):
-        rows = slice(c * CHUNK, min(n, (c + 1) * CHUNK))
-        part = gaia_chunk(
-            seed, c, rows.stop - rows.start, missing=missing, underestimated=underestimated, device=device, dtype=dtype
-        )
+    parts = gaia_chunks(n, seed, missing=missing, underestimated=underestimated, device=device, dtype=dtype)
+    for part in parts:
         for to, values in zip(_tensors(out), _tensors(part), strict=True):
-            to[..., rows] = values
+            to[..., part.first : part.first + part.batch.n] = values
     return out
 
 
@@ -137,6 +127,8 @@ def gaia_chunk(
 ) -> Simulated:
     """The first rows of chunk c, a pure function of (seed, c) and the kind of device: a billion rows need no disk.
 
+    It repeats to the bit where the number of CPU threads is a power of two, and to rounding elsewhere.
+
     >>> bool((gaia_chunk(0, 0, 10).truth == gaia(10).truth).all())
     True
     """
@@ -146,33 +138,41 @@ def gaia_chunk(
         raise ValueError(f"underestimated is a fraction of rows, between 0 and 1; got {underestimated}")
     draw = Draws(seed, c, torch.device(device))
     truth, population = stars(draw, tables(str(draw.device)))
-    solution, no_colour = _solutions(draw, truth[6], missing)
+    solution, lost = _solutions(draw, truth[6], missing)
     L, sigma = _errors(draw, truth, solution)
     factor = _underestimation(draw, underestimated)
-    noise = _pack(L, sigma)
-    error = _multiply(L, draw.normal(5)) * sigma[:5] * factor
-    photometric = draw.normal(2) * sigma[5:]
-    position = truth[:2].double() + error[:2].double()
-    x = torch.cat([position, truth[2:].double() + torch.cat([error[2:], photometric]).double()]).to(dtype)
-    two = solution == SOLUTIONS[0]
-    lost = torch.stack([two & False, two & False, two, two, two, no_colour, two & False])
-    x.masked_fill_(lost, math.nan)
-    a, b = torch.tril_indices(7, 7, device=draw.device)
-    noise.masked_fill_(lost[a] | lost[b], 0.0)
-    batch = Batch(x=x, noise=noise.to(dtype), missing=missing)
+    unit = torch.cat([_multiply(L, draw.normal(5)) * factor, draw.normal(2)])
+    x = truth.double() + (unit * sigma).double()
     ruwe = RUWE[0] * torch.exp(RUWE[1] * draw.normal(1)[0]) * factor
-    whole = Simulated(batch, truth.to(dtype), position, population, solution, ruwe, first=c * CHUNK)
-    return whole if rows == CHUNK else _first_rows(whole, rows)
+    whole = Simulated(
+        batch=Batch(x.masked_fill(lost, math.nan).to(dtype), _pack(L, sigma, lost).to(dtype), missing=missing),
+        truth=truth.to(dtype),
+        position=x[:2],
+        population=population,
+        solution=solution,
+        ruwe=ruwe,
+        first=c * CHUNK,
+    )
+    return _first_rows(whole, rows)
 
 
-def gaia_chunks(n: int, seed: int = 0, **options: object) -> Iterator[Simulated]:
+def gaia_chunks(
+    n: int,
+    seed: int = 0,
+    *,
+    missing: bool = True,
+    underestimated: float = 0.0,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> Iterator[Simulated]:
     """The rows of :func:`gaia`, a chunk at a time, none kept.
 
     >>> sum(part.batch.n for part in gaia_chunks(300_000))
     300000
     """
     for c in range(-(-n // CHUNK)):
-        yield gaia_chunk(seed, c, min(CHUNK, n - c * CHUNK), **options)  # type: ignore[arg-type]
+        rows = min(CHUNK, n - c * CHUNK)
+        yield gaia_chunk(seed, c, rows, missing=missing, underestimated=underestimated, device=device, dtype=dtype)
 
 
 def _logistic(G: Tensor, curve: tuple[float, float, float]) -> Tensor:
@@ -181,7 +181,7 @@ def _logistic(G: Tensor, curve: tuple[float, float, float]) -> Tensor:
 
 
 def _solutions(draw: Draws, G: Tensor, missing: bool) -> tuple[Tensor, Tensor]:
-    """Gaia's astrometric_params_solved (n,) int8, and whether BP - RP is missing."""
+    """Gaia's astrometric_params_solved (n,) int8, and which of the seven values are missing (7, n)."""
     kind, colour, both = draw.uniform(3)
     six = _logistic(G, SIX_PARAMETER)
     two = _logistic(G, TWO_PARAMETER) if missing else torch.zeros_like(six)
@@ -189,7 +189,8 @@ def _solutions(draw: Draws, G: Tensor, missing: bool) -> tuple[Tensor, Tensor]:
     is_six = kind < two + (1 - two) * six
     solution = torch.where(is_two, SOLUTIONS[0], torch.where(is_six, SOLUTIONS[2], SOLUTIONS[1])).to(torch.int8)
     no_colour = (colour < _logistic(G, NO_COLOUR)) | (is_two & (both < NO_COLOUR_WITHOUT_PARALLAX))
-    return solution, no_colour & missing
+    never = torch.zeros_like(is_two)
+    return solution, torch.stack([never, never, is_two, is_two, is_two, no_colour & missing, never])
 
 
 def _errors(draw: Draws, truth: Tensor, solution: Tensor) -> tuple[list[list[Tensor]], Tensor]:
@@ -240,8 +241,9 @@ def _multiply(L: list[list[Tensor]], z: Tensor) -> Tensor:
     return torch.stack([sum((v * z[j] for j, v in enumerate(row)), torch.zeros_like(z[0])) for row in L])
 
 
-def _pack(L: list[list[Tensor]], sigma: Tensor) -> Tensor:
-    """Packed lower triangles (28, n) of the seven values' covariances; photometry is independent of the rest."""
+def _pack(L: list[list[Tensor]], sigma: Tensor, lost: Tensor) -> Tensor:
+    """Packed lower triangles (28, n) of the covariances, 0 where a value is missing; photometry is independent."""
+    sigma = sigma.masked_fill(lost, 0.0)
     out = sigma.new_zeros(packed_size(7), sigma.shape[1])
     for a in range(5):
         for b in range(a + 1):
