@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from .estimator import XDGMM as XDGMM
     from .fitting import FitResult as FitResult
     from .fitting import fit as fit
+    from .initial import Start as Start
     from .methods import EM as EM
     from .methods import SGD as SGD
     from .methods import Decaying as Decaying
@@ -28,12 +29,13 @@ _HOME = {
     "Mixture": "mixture",
     "Posterior": "posterior",
     "Prior": "prior",
+    "Start": "initial",
     "Stepped": "methods",
     "XDGMM": "estimator",
     "fit": "fitting",
     "load": "mixture",
 }
-_MODULES = ("simulate",)
+_MODULES = ("data", "initial", "simulate")
 
 __all__ = [*_HOME, *_MODULES]
 __version__ = "0.1.0"

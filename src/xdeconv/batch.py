@@ -199,5 +199,5 @@ def concatenate(batches: list[Batch]) -> Batch:
 
 
 def _columns(rows: np.ndarray) -> Tensor:
-    """(n, c) rows as a contiguous (c, n) tensor."""
-    return torch.from_numpy(np.ascontiguousarray(rows.T))
+    """(n, c) rows as a contiguous (c, n) tensor of its own memory."""
+    return torch.from_numpy(np.array(rows.T, order="C"))

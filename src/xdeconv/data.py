@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 import torch
 
 from .batch import Batch
+from .prefetch import prefetched_to
 
 CHUNK_ROWS = 1 << 22  # rows of a batch when no size is asked for
 
@@ -83,6 +84,8 @@ def sample_rows(source: Source, size: int, seed: int) -> Batch:
     """Up to ``size`` rows of a source, shuffled: all of them if there are no more."""
     from .batch import concatenate
 
+    if hasattr(source, "sample"):  # a stream knows better than to read whatever comes first
+        return source.sample(size, seed)
     found: list[Batch] = []
     missing = min(size, source.rows)
     for batch in source.arranged(max(1, missing), seed).batches(0):
@@ -124,9 +127,12 @@ class StandardizedSource:
         return replace(self, source=self.source.arranged(batch_rows, seed))
 
     def batches(self, epoch: int, *, rank: int = 0, world: int = 1) -> Iterator[Batch]:
-        """One pass; each batch is standardised in float64 and only then cast and moved."""
-        for batch in self.source.batches(epoch, rank=rank, world=world):
-            yield self.convert(batch)
+        """One pass; each batch is standardised in float64 and only then cast, while the last one is worked on."""
+        return prefetched_to(self.source.batches(epoch, rank=rank, world=world), self.convert, self.device)
+
+    def sample(self, size: int, seed: int) -> Batch:
+        """Up to ``size`` rows, shuffled."""
+        return self.convert(sample_rows(self.source, size, seed))
 
     def convert(self, batch: Batch) -> Batch:
         """One batch, standardised in float64, then cast and moved."""
@@ -149,7 +155,9 @@ def as_source(data: object, **arrays: object) -> Source:
     if isinstance(data, (Batch, Source)):
         if given:
             raise ValueError(f"{type(data).__name__} carries its own {', '.join(given)}: give them there")
-        return ArraySource(data) if isinstance(data, Batch) else data
+        if isinstance(data, Batch):
+            return ArraySource(data)
+        return data.held() if hasattr(data, "held") else data  # a small stream is better held in memory
     columns = list(getattr(data, "columns", ()))
     named = all(isinstance(name, str) for name in columns)
     batch = Batch.from_arrays(data, **arrays)  # type: ignore[arg-type]

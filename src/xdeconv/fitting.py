@@ -103,6 +103,8 @@ def fit(
     """
     arrays = {"noise": noise, "error": error, "projection": projection, "weight": weight}
     source = as_source(data, **arrays, log_prior=log_prior, label=label)
+    if source.rows == 0:
+        raise ValueError("there are no rows to fit")
     source, held_out = _held_out(source, validation, seed)
     chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     kind = getattr(torch, dtype) if isinstance(dtype, str) else dtype

@@ -45,11 +45,11 @@ class Prior:
         blended = (mass[:, None, None] * V + step * self.matrix(V)) / (mass + step * self.c)[:, None, None]
         return torch.where((mass > 0)[:, None, None], blended, V)
 
-    def weights(self, mass: Tensor, total: float) -> Tensor:
-        """Weights (k,) from the mean responsibilities of ``total`` rows."""
+    def weights(self, mass: Tensor, total: float, step: Tensor | float) -> Tensor:
+        """The EM update of weights (k,) from the mean responsibilities of ``total`` rows."""
         if self.concentration == 1:
             return mass
-        alpha = (total * mass + self.concentration - 1).clamp(min=0)
+        alpha = (total * mass + step * (self.concentration - 1)).clamp(min=0)
         return alpha / alpha.sum()
 
     def gradient(self, inverse: Tensor) -> Tensor:

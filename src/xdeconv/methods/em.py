@@ -17,9 +17,8 @@ from .schedule import Schedule, at_epoch
 
 @dataclass(frozen=True)
 class EMState:
-    """The mixture and the mean responsibilities ``mass``; they differ from weights by what a prior or Fixed holds."""
+    """The mixture, which is also the running statistic, and the weight of the rows seen."""
 
-    mass: Tensor
     weights: Tensor
     means: Tensor
     covariances: Tensor
@@ -57,7 +56,7 @@ class EM:
         """The state that stands for a mixture."""
         weights = torch.tensor(mixture.weights, device=device)
         _, means, covariances = mixture.tensors(device)
-        return EMState(weights, weights, means, covariances, torch.zeros((), dtype=torch.float64, device=device))
+        return EMState(weights, means, covariances, torch.zeros((), dtype=torch.float64, device=device))
 
     def restore(self, state: EMState, tensors: Mapping[str, Tensor]) -> EMState:
         """The state whose tensors were saved."""
@@ -67,7 +66,7 @@ class EM:
         """One update from the sums over a batch, or over all rows; ``total`` is the weight of the data set."""
         n, V = stats.rows, state.covariances
         lam = at_epoch(self.step, state.seen / total)
-        mass = (1 - lam) * state.mass + lam * stats.q / n
+        mass = (1 - lam) * state.weights + lam * stats.q / n
         share = torch.where(mass > 0, lam / (n * mass), 0.0)
         fixed = self.fixed or Fixed()
         k, device = len(mass), mass.device
@@ -82,10 +81,10 @@ class EM:
             moved = self.prior.covariances(moved, total * mass, lam)
         moved = torch.where(fixed.mask("covariances", k, device)[:, None, None], V, (moved + moved.mT) / 2)
 
-        weights = mass if self.prior is None else self.prior.weights(mass, total)
+        weights = mass if self.prior is None else self.prior.weights(mass, total, lam)
         if fixed.weights is not False:
             weights = share_among_free(weights, state.weights, fixed.mask("weights", k, device))
-        return EMState(mass, weights, state.means + delta, moved, state.seen + n)
+        return EMState(weights, state.means + delta, moved, state.seen + n)
 
     def mixture(self, state: EMState) -> Mixture:
         """The mixture that a state stands for."""

@@ -1,0 +1,451 @@
+"""open(): any catalogue as a Source. Columns become batches of values and covariances, streamed, in bounded memory."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from . import finding, rowchecks
+from .batch import Batch, concatenate
+from .conventions import PRESETS
+from .data import ArraySource, permutation
+from .expressions import Expression
+from .prefetch import prefetched
+from .readers import BLOCK_ROWS, Piece, ReadError, Table, numbers, open_table, rows_of
+from .recipe import Recipe
+
+log = logging.getLogger("xdeconv")
+Array = np.ndarray
+POOL_ROWS = 1 << 20  # rows that are shuffled together where the file is not shuffled
+POOL_WIDTH = 8  # pieces that are read side by side to fill the pool
+SAMPLE_PIECES = 32
+HELD_BYTES = 1 << 28  # a source smaller than this is held in memory
+RA_EDGE, POLE = 10.0, 85.0  # degrees
+
+
+def open(
+    data: Any,
+    columns: Sequence[str] | str | None = None,
+    *,
+    error: Mapping[str, Any] | None = None,
+    correlation: Mapping[tuple[str, str], str | float] | None = None,
+    unit: Mapping[str, str] | None = None,
+    derive: Any = None,
+    where: str | None = None,
+    weight: str | None = None,
+    offset: Mapping[str, Any] | None = None,
+    inflate: Mapping[str, Any] | None = None,
+    fill: Mapping[str, float] | None = None,
+    preset: str | None = None,
+    error_pattern: str = "{name}_error",
+    correlation_pattern: str = "{a}_{b}_corr",
+    cos_dec: bool = True,
+    bad_rows: Literal["refuse", "drop"] = "refuse",
+    skip_bad_files: bool = False,
+    memory: bool | None = None,
+) -> CatalogSource:
+    """A catalogue as a Source: a path, a glob, a directory, a prepared store, or a table in memory.
+
+    columns      the features: columns of the table, or names of derived ones
+    error        {feature: column, expression, standard deviation or None}; by default NAME_error is looked for
+    correlation  {(a, b): column or number}; by default A_B_corr or B_A_corr is looked for
+    unit         {column: unit} where neither the file nor a known catalogue says it
+    derive       {feature: expression of columns}, a transform of :mod:`xdeconv.sky`, or a list of them
+    where        a condition such as "ruwe < 1.4": other rows are left out
+    weight       the column of row weights
+    offset       {column: what is subtracted}: a number, an expression or a Hook; -zero point of a parallax
+    inflate      {column: what its error is multiplied by}
+    fill         {column: value} for missing values that are to be known values instead
+    preset       paper-2019, or paper-2019-code: the columns and errors of Ritchie & Murray (2019)
+    bad_rows     refuse rows with impossible errors or correlations, or drop and count them
+    memory       whether to hold the rows in memory; by default when they are few
+
+    ``print(source.describe())`` tells what was found.
+
+    >>> import numpy as np
+    >>> table = {"x": np.arange(3.0), "x_error": np.full(3, 0.1), "y": np.array([1.0, np.nan, 2.0])}
+    >>> print(open(table, ["x", "y"]).describe())
+    3 rows of array in memory
+      x  -        sd x_error
+      y  -        NO NOISE: no error column was found, values are taken as exact
+    """
+    given: dict[str, Any] = {
+        "error": error, "correlation": correlation, "unit": unit, "offset": offset, "inflate": inflate, "fill": fill,
+        "cos_dec": cos_dec, "columns": [columns] if isinstance(columns, str) else columns,
+    }  # fmt: skip
+    given = _with_preset(given, preset)
+    table = open_table(data, names=given["columns"], skip_bad_files=skip_bad_files)
+    chosen = given.pop("columns") or default_columns(table)
+    choices = finding.Choices(
+        columns=tuple(chosen),
+        derive=finding.as_transforms(derive),
+        weight=weight,
+        error_pattern=error_pattern,
+        correlation_pattern=correlation_pattern,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+    recipe = finding.find_recipe(choices, table.columns, table.units, table.name)
+    condition = Expression(where) if where else None
+    for name in condition.names if condition else ():
+        if name not in table.columns:
+            raise finding.nearest(name, table.columns, table.name)
+    return CatalogSource(table, recipe, condition, bad_rows == "drop", skip_bad_files, memory)
+
+
+def _with_preset(given: dict[str, Any], preset: str | None) -> dict[str, Any]:
+    if preset is None:
+        return given
+    if preset not in PRESETS:
+        raise ValueError(f"there is no preset {preset!r}: choose from {', '.join(PRESETS)}")
+    known = PRESETS[preset]
+    merged = {name: {**known.get(name, {}), **(value or {})} for name, value in given.items()  # type: ignore[dict-item]
+              if isinstance(value or {}, Mapping) and name not in ("columns", "cos_dec")}  # fmt: skip
+    columns = given["columns"] or known["columns"]
+    return {**given, **merged, "columns": columns, "cos_dec": known.get("cos_dec", given["cos_dec"])}
+
+
+def default_columns(table: Table) -> tuple[str, ...]:
+    """All columns of a table that has nothing but unnamed numbers; other tables must be told."""
+    unnamed = all(name == f"x{i}" for i, name in enumerate(table.columns))
+    return table.columns if unnamed else ()
+
+
+@dataclass
+class Tally:
+    """What reading a source has met so far; shared by all its parts."""
+
+    rows: dict[Any, int] = field(default_factory=dict)
+    dropped: dict[int, int] = field(default_factory=dict)
+    skipped: set[str] = field(default_factory=set)
+    checked: set[tuple[int, Part | None]] = field(default_factory=set)
+    said: set[str] = field(default_factory=set)
+    edges: list[float] = field(default_factory=lambda: [np.inf, -np.inf])
+
+    def say(self, text: str) -> None:
+        """Log a warning once."""
+        if text not in self.said:
+            self.said.add(text)
+            log.warning(text)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The rows whose hash lies in [low, high): a fair sample, the same in every pass."""
+
+    seed: int
+    low: float
+    high: float
+
+    def mask(self, piece: int, start: int, rows: int) -> Array:
+        """Which rows of a piece belong to it."""
+        u = hashed((np.uint64(piece) << np.uint64(40)) + np.arange(start, start + rows, dtype=np.uint64), self.seed)
+        return (u >= np.uint64(self.low * 2.0**64)) & (u < np.uint64(min(self.high * 2.0**64, 2.0**64 - 2048)))
+
+
+def hashed(keys: Array, seed: int) -> Array:
+    """Uniform 64-bit numbers from whole numbers (splitmix64), the same on every machine."""
+    with np.errstate(over="ignore"):
+        z = keys.astype(np.uint64) + np.uint64((seed * 0x9E3779B97F4A7C15 + 0x9E3779B97F4A7C15) % 2**64)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
+
+
+@dataclass(frozen=True)
+class CatalogSource:
+    """Rows of a table as batches; the order is a pure function of (seed, epoch)."""
+
+    table: Table
+    recipe: Recipe
+    where: Expression | None = None
+    drop: bool = False
+    skip_bad_files: bool = False
+    memory: bool | None = None
+    part: Part | None = None
+    pieces: tuple[int, ...] | None = None
+    batch_rows: int | None = None
+    seed: int = 0
+    tally: Tally = field(default_factory=Tally, compare=False, repr=False)
+
+    # What a source offers
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are; where only reading can tell, they are counted once."""
+        key = (self.part, self.pieces)
+        if key not in self.tally.rows:
+            self.tally.rows[key] = self._count()
+        return self.tally.rows[key]
+
+    @property
+    def dim(self) -> int:
+        return len(self.recipe.features)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return self.recipe.features
+
+    @property
+    def units(self) -> tuple[str, ...] | None:
+        return self.recipe.units if any(self.recipe.units) else None
+
+    def arranged(self, batch_rows: int | None, seed: int) -> CatalogSource:
+        """The same rows, in shuffled batches of a size, or as they come."""
+        return replace(self, batch_rows=batch_rows, seed=seed)
+
+    def batches(self, epoch: int, *, rank: int = 0, world: int = 1) -> Iterator[Batch]:
+        """One pass; a thread reads ahead."""
+        if self.batch_rows is None:
+            return prefetched(self._in_order(rank, world))
+        if not self.table.shuffled:
+            self.tally.say(f"{self.table.name} is not known to be shuffled: batches come from a pool of "
+                           f"{POOL_ROWS:,} rows; `xdeconv prepare` makes a shuffled copy")  # fmt: skip
+        return prefetched(self._shuffled(epoch, rank, world, self.batch_rows))
+
+    def split(self, fraction: float, seed: int) -> tuple[CatalogSource, CatalogSource | ArraySource]:
+        """All but a fraction of the rows, and that fraction: the last pieces of a shuffled table, else by a hash."""
+        last = round(fraction * len(self._pieces))
+        if self.table.shuffled and last >= 1 and self.part is None:
+            train, held = (replace(self, pieces=p) for p in (self._pieces[:-last], self._pieces[-last:]))
+        else:
+            train = replace(self, part=Part(seed, fraction, 1.0))
+            held = replace(self, part=Part(seed, 0.0, fraction))
+        if not (train.rows and held.rows):
+            raise ValueError(f"{self.rows} rows are too few to hold out {fraction:.3g} of them")
+        return train, held.held()
+
+    def sample(self, size: int, seed: int) -> Batch:
+        """Up to ``size`` rows from all over the table, shuffled."""
+        few = len(self._pieces) <= SAMPLE_PIECES
+        order = self._order(seed, 0)[:SAMPLE_PIECES]
+        share = min(1.0, 1.2 * size / max(self.rows, 1)) if few else size / (len(order) * BLOCK_ROWS)
+        found = []
+        for number in order:
+            for i, block in enumerate(self._read(number)):
+                keep = np.flatnonzero(hashed(np.arange(block.start, block.start + block.n), seed + number) < share * 2.0**64)
+                found.append(block.take(keep if share < 1 else np.arange(block.n)))
+                if i == 0 and not few:
+                    break
+        whole = join(found)
+        return self._batch(whole.take(permutation(whole.n, seed, -2).numpy()[:size]))
+
+    def held(self) -> CatalogSource | ArraySource:
+        """The source in memory if it is small or ``memory`` says so, else as it is."""
+        small = self.bytes <= HELD_BYTES if self.memory is None else self.memory
+        return self.load() if small else self
+
+    def load(self) -> ArraySource:
+        """All rows in memory, in their own order."""
+        found = list(replace(self, batch_rows=None).batches(0))
+        if not found:
+            raise ValueError(f"{self.table.name} has no rows" + (f" where {self.where.text}" if self.where else ""))
+        return ArraySource(concatenate(found), self.labels, self.units)
+
+    @property
+    def bytes(self) -> int:
+        """Size of all batches in memory."""
+        lines = {"none": 0, "shared": 0, "diagonal": self.dim, "full": self.dim * (self.dim + 1) // 2}
+        return 8 * self.rows * (self.dim + lines[self.recipe.kind])
+
+    def describe(self) -> str:
+        """What was found: rows, and for each feature its unit, its noise and its correlations."""
+        known = rows_of(self.table)
+        count = "rows" if known is None else f"{known:,} rows"
+        known_as = f" ({self.recipe.convention} names)" if self.recipe.convention else ""
+        condition = f" where {self.where.text}" if self.where else ""
+        return "\n".join([f"{count} of {self.table.name}{known_as}{condition}", *finding.describe(self.recipe)])
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What reading has met: rows dropped, files skipped."""
+        dropped = sum(self.tally.dropped.values())
+        found = [f"{dropped:,} rows with impossible errors were dropped"] if dropped else []
+        skipped = len(self.tally.skipped) + len(getattr(self.table, "skipped", ()))
+        return tuple(found + ([f"{skipped} damaged files or parts were skipped"] if skipped else []))
+
+    # Reading
+
+    @property
+    def _pieces(self) -> tuple[int, ...]:
+        return tuple(range(len(self.table.pieces))) if self.pieces is None else self.pieces
+
+    def _order(self, seed: int, epoch: int) -> list[int]:
+        shuffled = permutation(len(self._pieces), seed, epoch).tolist()
+        return [self._pieces[i] for i in shuffled]
+
+    def _columns(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys([*self.recipe.columns, *(self.where.names if self.where else ())]))
+
+    def _read(self, number: int) -> Iterator[Block]:
+        """The rows of a piece that are wanted, block by block."""
+        piece, start = self.table.pieces[number], 0
+        names = self._columns()
+        try:
+            for found in self.table.read(piece, names, self.recipe.columns):
+                block = Block({name: numbers(found, name) for name in names}, number, start + np.arange(found.num_rows))
+                start += found.num_rows
+                yield self._wanted(block, piece)
+        except ReadError as problem:
+            if not self.skip_bad_files:
+                raise
+            self.tally.skipped.add(str(piece))
+            self.tally.say(f"skipped: {problem}")
+
+    def _wanted(self, block: Block, piece: Piece) -> Block:
+        keep = np.ones(block.n, dtype=bool)
+        if self.part is not None:
+            keep &= self.part.mask(block.piece, block.start, block.n)
+        if self.where is not None:
+            keep &= self.where.mask(block.columns)
+        block = block if keep.all() else block.take(np.flatnonzero(keep))
+        if not self.drop and (block.piece, self.part) in self.tally.checked:
+            return block
+        return self._checked(block, piece)
+
+    def _checked(self, block: Block, piece: Piece) -> Block:
+        x, noise = self.recipe.assemble(block.columns, block.n)
+        self._watch_edges(x)
+        bad, problem = rowchecks.bad_rows(self.recipe, block.columns, x, noise)
+        if problem is None:
+            return block
+        if not self.drop:
+            row = piece.first + int(block.position[problem.row])
+            raise ValueError(
+                f"{piece.file}, row {row}: {problem.column} {problem.what} ({problem.count} such rows in this block); "
+                "bad_rows='drop' or --bad-rows drop leaves such rows out"
+            )
+        self.tally.dropped[hash((block.piece, block.start, self.part))] = int(bad.sum())
+        return block.take(np.flatnonzero(~bad))
+
+    def _watch_edges(self, x: Array) -> None:
+        """Warn of plain ra that wraps, and of rows near a pole."""
+        for name, values in zip(self.labels, x, strict=True):
+            low = name.lower()
+            if low in finding.LONGITUDES and values.size and not np.isnan(values).all():
+                self.tally.edges[0] = min(self.tally.edges[0], float(np.nanmin(values)))
+                self.tally.edges[1] = max(self.tally.edges[1], float(np.nanmax(values)))
+                if self.tally.edges[0] < RA_EDGE and self.tally.edges[1] > 360 - RA_EDGE:
+                    self.tally.say(f"{name} straddles 0/360 degrees, where a density of plain {name} is cut in two: "
+                                   "see derive= and xdeconv.sky for other coordinates")  # fmt: skip
+            if low in finding.LATITUDES and values.size and np.nanmax(np.abs(values), initial=0.0) > POLE:
+                self.tally.say(f"rows lie near a pole (|{name}| > {POLE:g} degrees), where plain longitude is singular")
+
+    def _in_order(self, rank: int, world: int) -> Iterator[Batch]:
+        mine = self._pieces[rank::world] if len(self._pieces) >= 4 * world else self._pieces
+        striped = len(self._pieces) < 4 * world and world > 1
+        for block in merged(self._passed(mine)):
+            yield self._batch(block.take(np.arange(rank, block.n, world)) if striped else block)
+
+    def _passed(self, numbers_: Sequence[int]) -> Iterator[Block]:
+        for number in numbers_:
+            yield from self._read(number)
+            self.tally.checked.add((number, self.part))
+
+    def _shuffled(self, epoch: int, rank: int, world: int, size: int) -> Iterator[Batch]:
+        """Batches from a pool that several pieces, in random order, fill side by side."""
+        order = self._order(self.seed, epoch)
+        striped = len(order) < 4 * world and world > 1
+        mine = order if striped else order[rank::world]
+        limit = max(size, BLOCK_ROWS if self.table.shuffled else POOL_ROWS)
+        turn = 0
+        for pool, last in pooled(side_by_side([self._passed([n]) for n in mine], POOL_WIDTH), limit, size):
+            mixed = pool.take(permutation(pool.n, self.seed + 7919 * (turn + 1), epoch).numpy())
+            mixed = mixed.take(np.arange(rank, mixed.n, world)) if striped else mixed
+            yield from self._batch(mixed).chunks(size) if mixed.n else ()
+            turn += 1 + last
+
+    def _batch(self, block: Block) -> Batch:
+        x, noise = self.recipe.assemble(block.columns, block.n)
+        weight = self.recipe.weight
+        return Batch(
+            x=torch.from_numpy(x),
+            noise=None if noise is None else torch.from_numpy(noise),
+            weight=None if weight is None else torch.from_numpy(np.array(block.columns[weight], dtype=float)),
+            missing=bool(np.isnan(x).any()),
+        )
+
+    def _count(self) -> int:
+        """Rows of this source: from the file's own numbers where these tell, else by reading what decides."""
+        pieces = [self.table.pieces[number] for number in self._pieces]
+        known = not (self.where or self.drop) and all(piece.rows is not None for piece in pieces)
+        if known and self.part is None:
+            return sum(piece.rows or 0 for piece in pieces)
+        if known and self.part is not None:
+            return sum(int(self.part.mask(n, 0, self.table.pieces[n].rows or 0).sum()) for n in self._pieces)
+        return sum(block.n for block in self._passed(self._pieces))
+
+
+@dataclass(frozen=True)
+class Block:
+    """Raw columns of some rows of a piece, and the rows' places in it."""
+
+    columns: Mapping[str, Array]
+    piece: int
+    position: Array
+
+    @property
+    def n(self) -> int:
+        return len(self.position)
+
+    @property
+    def start(self) -> int:
+        return int(self.position[0]) if self.n else 0
+
+    def take(self, rows: Array) -> Block:
+        """Some of the rows."""
+        return Block({name: column[rows] for name, column in self.columns.items()}, self.piece, self.position[rows])
+
+
+def join(blocks: Sequence[Block]) -> Block:
+    """One block of all rows."""
+    if len(blocks) == 1:
+        return blocks[0]
+    names = blocks[0].columns
+    columns = {name: np.concatenate([block.columns[name] for block in blocks]) for name in names}
+    return Block(columns, blocks[0].piece, np.concatenate([block.position for block in blocks]))
+
+
+def merged(blocks: Iterator[Block]) -> Iterator[Block]:
+    """Small blocks joined until they are worth a call of a kernel."""
+    waiting: list[Block] = []
+    for block in blocks:
+        waiting.append(block)
+        if sum(part.n for part in waiting) >= BLOCK_ROWS // 2:
+            yield join(waiting)
+            waiting = []
+    if any(part.n for part in waiting):
+        yield join(waiting)
+
+
+def side_by_side(streams: Sequence[Iterator[Block]], width: int) -> Iterator[Block]:
+    """Blocks of several streams in turn; a stream that ends gives its place to the next."""
+    waiting = list(streams)
+    current: list[Iterator[Block]] = []
+    while waiting or current:
+        while waiting and len(current) < width:
+            current.append(waiting.pop(0))
+        for stream in list(current):
+            block = next(stream, None)
+            if block is None:
+                current.remove(stream)
+            else:
+                yield block
+
+
+def pooled(blocks: Iterator[Block], limit: int, size: int) -> Iterator[tuple[Block, bool]]:
+    """Blocks gathered into pools whose rows divide by ``size``, except the last; the rest waits for the next pool."""
+    waiting: list[Block] = []
+    for block in blocks:
+        waiting.append(block)
+        if sum(part.n for part in waiting) >= limit:
+            pool = join(waiting)
+            whole = pool.n - pool.n % size
+            yield pool.take(np.arange(whole)), False
+            waiting = [pool.take(np.arange(whole, pool.n))]
+    if any(part.n for part in waiting):
+        yield join(waiting), True

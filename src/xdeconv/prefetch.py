@@ -1,0 +1,100 @@
+"""Prefetch: a thread makes the next items while the caller works on the last."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    import torch
+
+    from .batch import Batch
+
+T = TypeVar("T")
+_END = object()
+
+
+def prefetched(items: Iterable[T], ahead: int = 1) -> Iterator[T]:
+    """The same items, made by a thread at most ``ahead`` of the caller; its exceptions are raised here.
+
+    Closing the iterator ends the thread.
+
+    >>> list(prefetched(range(3)))
+    [0, 1, 2]
+    """
+    ready: queue.Queue[Any] = queue.Queue(maxsize=max(1, ahead))
+    stopped = threading.Event()
+    thread = threading.Thread(target=_fill, args=(items, ready, stopped), daemon=True, name="xdeconv reader")
+    thread.start()
+    try:
+        while True:
+            item, problem = ready.get()
+            if problem is not None:
+                raise problem
+            if item is _END:
+                return
+            yield item
+            del item
+    finally:
+        stopped.set()
+        thread.join()
+
+
+def _fill(items: Iterable[Any], ready: queue.Queue[Any], stopped: threading.Event) -> None:
+    iterator = iter(items)
+    try:
+        for item in iterator:
+            if not _put(ready, (item, None), stopped):
+                return
+            del item
+        _put(ready, (_END, None), stopped)
+    except BaseException as problem:
+        _put(ready, (None, problem), stopped)
+    finally:
+        close = getattr(iterator, "close", None)
+        if close is not None:
+            close()
+
+
+def _put(ready: queue.Queue[Any], item: Any, stopped: threading.Event) -> bool:
+    """Whether the item was taken before the reader was stopped."""
+    while not stopped.is_set():
+        try:
+            ready.put(item, timeout=0.05)
+            return True
+        except queue.Full:
+            continue
+    return False
+
+
+def prefetched_to(batches: Iterable[Batch], convert: Callable[[Batch], Batch], device: torch.device) -> Iterator[Batch]:
+    """Batches converted by a reader thread; on a GPU from pinned memory, on a stream that overlaps with kernels."""
+    if device.type != "cuda":
+        yield from prefetched(map(convert, batches))
+        return
+    import torch
+
+    stream = torch.cuda.Stream(device)
+
+    def moved() -> Iterator[tuple[Batch, Any]]:
+        for batch in batches:
+            with torch.cuda.stream(stream):
+                here = convert(_each(batch, lambda t: t.pin_memory()).to(device))
+            yield here, stream.record_event()
+
+    for batch, done in prefetched(moved()):
+        current = torch.cuda.current_stream(device)
+        current.wait_event(done)
+        _each(batch, lambda t: t.record_stream(current) or t)
+        yield batch
+
+
+def _each(batch: Batch, f: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
+    """The batch with a function applied to each of its tensors."""
+    import torch
+
+    tensors = {name: value for name, value in vars(batch).items() if isinstance(value, torch.Tensor)}
+    return replace(batch, **{name: f(tensor) for name, tensor in tensors.items()})

@@ -1,0 +1,295 @@
+"""Recipe: for each feature, where its value, its error and its correlations come from; columns in, values and noise out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from .batch import packed_size
+from .expressions import Columns, Expression
+
+Array = np.ndarray
+STRIP = 1 << 14  # rows whose intermediate columns stay in the processor's cache
+
+
+@dataclass(frozen=True)
+class Hook:
+    """A user's function of columns, called with them by name: function(phot_g_mean_mag=..., ...) -> (n,)."""
+
+    function: Callable[..., Any]
+    columns: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.columns
+
+    @property
+    def text(self) -> str:
+        return f"{getattr(self.function, '__name__', 'function')}({', '.join(self.columns)})"
+
+    def value(self, columns: Columns) -> Any:
+        """Its value in each row."""
+        return self.function(**{name: columns[name] for name in self.columns})
+
+
+Formula = Expression | Hook
+
+
+class Transform(Protocol):
+    """Features made of raw columns, with their derivatives."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Raw columns."""
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Features."""
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """Units of the features, "" where unknown."""
+
+    def __call__(self, columns: Columns) -> list[tuple[Array, Mapping[str, Any]]]:
+        """Of each feature, its value (n,) and its derivative (n,) with respect to the inputs that it depends on."""
+
+
+@dataclass(frozen=True)
+class Formulated:
+    """One feature by an expression; derivatives are exact."""
+
+    name: str
+    expression: Expression
+    unit: str = ""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return self.expression.names
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        return (self.unit,)
+
+    def __call__(self, columns: Columns) -> list[tuple[Array, Mapping[str, Any]]]:
+        return [self.expression.partials(columns)]
+
+
+@dataclass(frozen=True)
+class Differenced:
+    """Features by a user's function of the input columns that returns one array a feature; derivatives by differences."""
+
+    function: Callable[..., Any]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    units: tuple[str, ...]
+
+    def __call__(self, columns: Columns) -> list[tuple[Array, Mapping[str, Any]]]:
+        point = [np.asarray(columns[name], dtype=float) for name in self.inputs]
+        slopes: list[dict[str, Array]] = [{} for _ in self.outputs]
+        for i, name in enumerate(self.inputs):
+            step = 6e-6 * np.maximum(np.abs(np.nan_to_num(point[i])), 1.0)
+            above, below = (self._at([*point[:i], point[i] + s, *point[i + 1 :]]) for s in (step, -step))
+            for slope, high, low in zip(slopes, above, below, strict=True):
+                slope[name] = (high - low) / (2 * step)
+        return list(zip(self._at(point), slopes, strict=True))
+
+    def _at(self, point: Sequence[Array]) -> list[Array]:
+        with np.errstate(all="ignore"):
+            found = self.function(*point)
+        return [np.asarray(found)] if len(self.outputs) == 1 else [np.asarray(part) for part in found]
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """The standard deviation of a noise source: a formula of columns or a number, in the unit of the value."""
+
+    source: Formula | float
+    factor: float = 1.0
+    latitude: str | None = None  # the column in degrees whose cosine an error of longitude is to be divided by
+    inflate: Formula | None = None
+    note: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns it reads."""
+        parts = () if isinstance(self.source, float) else self.source.names
+        return (*parts, *((self.latitude,) if self.latitude else ()), *(self.inflate.names if self.inflate else ()))
+
+    @property
+    def text(self) -> str:
+        """Where it comes from, in words."""
+        source = f"{self.source:g}" if isinstance(self.source, float) else self.source.text
+        return source + (f" ({self.note})" if self.note else "") + (f" times {self.inflate.text}" if self.inflate else "")
+
+    def value(self, columns: Columns) -> Any:
+        """The standard deviation in each row, or one for all."""
+        sd = self.source if isinstance(self.source, float) else np.asarray(self.source.value(columns), dtype=float)
+        sd = sd * self.factor if self.factor != 1.0 else sd
+        if self.latitude:
+            sd = sd / np.cos(np.radians(columns[self.latitude].astype(float)))
+        return sd if self.inflate is None else sd * np.asarray(self.inflate.value(columns), dtype=float)
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A raw column: what is subtracted from it, what replaces missing values, and its noise as {source: coefficient}."""
+
+    column: str
+    terms: Mapping[str, float] = field(default_factory=dict)
+    offset: Formula | float | None = None
+    fill: float | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns it reads."""
+        return (self.column, *(self.offset.names if isinstance(self.offset, (Expression, Hook)) else ()))
+
+    def value(self, columns: Columns) -> Array:
+        """Its value in each row, float64, NaN where missing."""
+        x = np.asarray(columns[self.column], dtype=float)
+        if self.offset is not None:
+            x = x - (self.offset if isinstance(self.offset, float) else self.offset.value(columns))
+        return x if self.fill is None else np.where(np.isnan(x), self.fill, x)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How columns become features and their noise.
+
+    features      labels, in order: raw columns or outputs of transforms
+    quantities    the raw columns that features are made of
+    deviations    standard deviations of noise sources
+    correlations  of pairs of sources: a column's name or a number
+    """
+
+    features: tuple[str, ...]
+    units: tuple[str, ...]
+    quantities: Mapping[str, Quantity]
+    deviations: Mapping[str, Deviation]
+    correlations: Mapping[tuple[str, str], str | float]
+    transforms: tuple[Transform, ...] = ()
+    weight: str | None = None
+    convention: str | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Every column that must be read."""
+        names = [name for quantity in self.quantities.values() for name in quantity.names]
+        names += [name for deviation in self.deviations.values() for name in deviation.names]
+        names += [column for column in self.correlations.values() if isinstance(column, str)]
+        return tuple(dict.fromkeys([*names, *([self.weight] if self.weight else [])]))
+
+    @property
+    def kind(self) -> str:
+        """none, shared (diagonal, one for all rows), diagonal, or full noise."""
+        if not self.deviations:
+            return "none"
+        terms = [self._sources(feature) for feature in self.features]
+        shared_sources = any(a & b for i, a in enumerate(terms) for b in terms[:i])
+        if self.correlations or shared_sources:
+            return "full"
+        plain = not self.transforms and all(isinstance(d.source, float) and not d.names for d in self.deviations.values())
+        return "shared" if plain else "diagonal"
+
+    def _sources(self, feature: str) -> set[str]:
+        """The noise sources of a feature."""
+        made = next((t for t in self.transforms if feature in t.outputs), None)
+        raw = made.inputs if made else (feature,)
+        return {source for name in raw for source in self.quantities[name].terms}
+
+    def evaluate(self, columns: Columns) -> Evaluated:
+        """Values, noise sources and slopes of some rows."""
+        raw = {name: quantity.value(columns) for name, quantity in self.quantities.items()}
+        values: dict[str, Array] = {}
+        slopes: dict[str, Mapping[str, Any]] = {}
+        for transform in self.transforms:
+            for name, (value, partials) in zip(transform.outputs, transform(raw), strict=True):
+                values[name], slopes[name] = np.asarray(value, dtype=float), self._through(partials)
+        for name in self.features:
+            if name not in values:
+                values[name], slopes[name] = raw[name], self.quantities[name].terms
+        deviations = {name: deviation.value(columns) for name, deviation in self.deviations.items()}
+        correlations = {pair: columns[c] if isinstance(c, str) else c for pair, c in self.correlations.items()}
+        x = np.stack([values[name] for name in self.features])
+        return Evaluated(x, [slopes[name] for name in self.features], deviations, correlations)
+
+    def _through(self, partials: Mapping[str, Any]) -> dict[str, Any]:
+        """Derivatives with respect to noise sources from those with respect to raw columns."""
+        total: dict[str, Any] = {}
+        for name, slope in partials.items():
+            for source, coefficient in self.quantities[name].terms.items():
+                total[source] = total.get(source, 0.0) + coefficient * slope
+        return total
+
+    def assemble(self, columns: Columns, rows: int) -> tuple[Array, Array | None]:
+        """Values (p, n) with NaN for missing, and noise as a Batch wants it: packed, diagonal, one column, or None."""
+        kind, p = self.kind, len(self.features)
+        x = np.empty((p, rows))
+        lines = {"none": 0, "shared": p, "diagonal": p, "full": packed_size(p)}[kind]
+        noise = np.empty((lines, 1 if kind == "shared" else rows))
+        for start in range(0, rows, STRIP):
+            part = slice(start, start + STRIP)
+            found = self.evaluate({name: column[part] for name, column in columns.items()})
+            x[:, part] = found.x
+            if kind == "shared":
+                noise[:, 0] = found.constants()
+            elif kind != "none":
+                found.covariance(noise[:, part], kind == "full")
+        return x, None if kind == "none" else noise
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Some rows: features (p, n), the slope of each with respect to noise sources, deviations and correlations."""
+
+    x: Array
+    slopes: Sequence[Mapping[str, Any]]
+    deviations: Mapping[str, Any]
+    correlations: Mapping[tuple[str, str], Any]
+
+    def correlation(self, s: str, t: str) -> Any:
+        """The correlation of two sources: a number or (n,)."""
+        if s == t:
+            return 1.0
+        return self.correlations.get((s, t), self.correlations.get((t, s), 0.0))
+
+    def constants(self) -> Array:
+        """Variances (p,) of features whose deviations are numbers."""
+        return np.array([sum((k * self.deviations[s]) ** 2 for s, k in slope.items()) for slope in self.slopes], dtype=float)
+
+    def covariance(self, out: Array, full: bool) -> None:
+        """J C J^T into ``out``: packed lower triangles, or the diagonal alone; 0 where a value is missing."""
+        parts = [self._scaled(a) for a in range(len(self.x))]
+        for a in range(len(self.x)):
+            for b in range(a + 1) if full else (a,):
+                self._entry(parts[a], parts[b], out[packed_size(a) + b if full else a])
+        self._clear(out, full)
+
+    def _scaled(self, a: int) -> dict[str, Any]:
+        """Slope times deviation of each source of a feature, 0 where not known (checked elsewhere)."""
+        found = {source: slope * self.deviations[source] for source, slope in self.slopes[a].items()}
+        return {source: np.nan_to_num(value, nan=0.0) for source, value in found.items()}
+
+    def _entry(self, left: Mapping[str, Any], right: Mapping[str, Any], out: Array) -> None:
+        out[:] = 0.0
+        for s, u in left.items():
+            for t, v in right.items():
+                r = self.correlation(s, t)
+                if np.ndim(r):
+                    out += np.nan_to_num(r, nan=0.0) * u * v
+                elif r:
+                    out += u * v if r == 1.0 else r * u * v
+
+    def _clear(self, out: Array, full: bool) -> None:
+        missing = np.isnan(self.x)
+        for a in np.flatnonzero(missing.any(axis=1)):
+            lines = [packed_size(max(a, b)) + min(a, b) for b in range(len(self.x))] if full else [a]
+            for line in lines:
+                out[line, missing[a]] = 0.0

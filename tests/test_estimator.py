@@ -1,0 +1,81 @@
+"""The scikit-learn shell."""
+
+import numpy as np
+import pytest
+from sklearn.model_selection import GridSearchCV
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import xdeconv as xd
+from xdeconv import XDGMM
+
+
+@parametrize_with_checks(
+    [XDGMM(max_iter=20), XDGMM(method="minibatch-em", max_iter=3), XDGMM(method="sgd", max_iter=3)]
+)
+@pytest.mark.filterwarnings("ignore")
+def test_scikit_learns_checks(estimator, check):
+    check(estimator)
+
+
+def rows(n=300):
+    rng = np.random.default_rng(0)
+    S = rng.uniform(0.1, 1.0, size=(n, 2))
+    X = rng.choice([-3.0, 3.0], size=(n, 1)) + rng.normal(size=(n, 2)) * np.sqrt(1 + S)
+    return X, S
+
+
+@pytest.mark.parametrize("method", ["em", "minibatch-em", "sgd", xd.EM(prior=xd.Prior(w=0.01))])
+def test_attributes(method):
+    X, S = rows()
+    X[3, 0] = np.nan
+    model = XDGMM(2, method=method, random_state=1, max_iter=30).fit(X, noise=S)
+    assert model.weights_.shape == (2,)
+    assert model.means_.shape == (2, 2)
+    np.testing.assert_allclose(model.precisions_ @ model.covariances_, np.tile(np.eye(2), (2, 1, 1)), atol=1e-8)
+    assert model.n_iter_ == len(model.history_) <= 30
+    assert model.lower_bound_ == pytest.approx(model.score(X, noise=S), rel=1e-9)
+    assert sorted(model.means_[:, 0].round()) == [-3.0, 3.0]
+    draws, component = model.sample(20)
+    assert draws.shape == (20, 2)
+    assert component.shape == (20,)
+    assert model.bic(X, noise=S) > model.aic(X, noise=S)
+    np.testing.assert_allclose(model.predict_proba(X, noise=S).sum(1), 1.0)
+    assert set(model.predict(X, noise=S)) == {0, 1}
+
+
+def test_scoring_without_the_noise_warns():
+    X, S = rows()
+    model = XDGMM(2, random_state=0, max_iter=5).fit(X, noise=S)
+    with pytest.warns(UserWarning, match="fitted with noise"):
+        model.score(X)
+    model.score(X, noise=np.zeros(2))
+
+
+def test_warm_start_goes_on():
+    X, S = rows()
+    model = XDGMM(3, random_state=0, max_iter=2, warm_start=True, tol=0).fit(X, noise=S)
+    first = model.lower_bound_
+    assert model.fit(X, noise=S).lower_bound_ > first
+
+
+def test_names_of_columns_travel():
+    import pandas
+
+    X, S = rows()
+    model = XDGMM(2, random_state=0, max_iter=2).fit(pandas.DataFrame(X, columns=["a", "b"]), noise=S)
+    assert list(model.feature_names_in_) == ["a", "b"]
+    assert model.mixture_.labels == ("a", "b")
+
+
+def test_grid_search():
+    X, _ = rows()
+    search = GridSearchCV(XDGMM(random_state=0, max_iter=20), {"n_components": [1, 2]}, cv=2).fit(X)
+    assert search.best_params_ == {"n_components": 2}
+
+
+def test_bad_settings_are_refused():
+    X, _ = rows()
+    with pytest.raises(ValueError, match="method must be one of"):
+        XDGMM(method="magic").fit(X)
+    with pytest.raises(ValueError, match="reg_covar"):
+        XDGMM(reg_covar=-1.0).fit(X)
