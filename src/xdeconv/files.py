@@ -45,7 +45,7 @@ def save_tensors(path: str | os.PathLike[str], kind: str, tensors: Mapping[str, 
     from safetensors.numpy import save
 
     metadata = {"format": f"xdeconv {kind}", "version": "1", "facts": json.dumps(facts, sort_keys=True)}
-    arrays = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    arrays = {name: np.array(array, order="C") for name, array in tensors.items()}
     write_atomically(path, save(arrays, metadata=metadata))
 
 
