@@ -5,19 +5,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 
 from . import finding, rowchecks
 from .batch import Batch, concatenate
+from .blocks import Block, Part, hashed, join, merged, pooled, side_by_side
 from .conventions import PRESETS
 from .data import ArraySource, permutation
 from .expressions import Expression
 from .prefetch import prefetched
 from .readers import BLOCK_ROWS, Piece, ReadError, Table, numbers, open_table, rows_of
 from .recipe import Recipe
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 log = logging.getLogger("xdeconv")
 Array = np.ndarray
@@ -134,29 +138,6 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class Part:
-    """The rows whose hash lies in [low, high): a fair sample, the same in every pass."""
-
-    seed: int
-    low: float
-    high: float
-
-    def mask(self, piece: int, start: int, rows: int) -> Array:
-        """Which rows of a piece belong to it."""
-        u = hashed((np.uint64(piece) << np.uint64(40)) + np.arange(start, start + rows, dtype=np.uint64), self.seed)
-        return (u >= np.uint64(self.low * 2.0**64)) & (u < np.uint64(min(self.high * 2.0**64, 2.0**64 - 2048)))
-
-
-def hashed(keys: Array, seed: int) -> Array:
-    """Uniform 64-bit numbers from whole numbers (splitmix64), the same on every machine."""
-    with np.errstate(over="ignore"):
-        z = keys.astype(np.uint64) + np.uint64((seed * 0x9E3779B97F4A7C15 + 0x9E3779B97F4A7C15) % 2**64)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return z ^ (z >> np.uint64(31))
-
-
-@dataclass(frozen=True)
 class CatalogSource:
     """Rows of a table as batches; the order is a pure function of (seed, epoch)."""
 
@@ -207,6 +188,11 @@ class CatalogSource:
                            f"{POOL_ROWS:,} rows; `xdeconv prepare` makes a shuffled copy")  # fmt: skip
         return prefetched(self._shuffled(epoch, rank, world, self.batch_rows))
 
+    def passes(self, keep: Sequence[str]) -> Iterator[tuple[Batch, pa.RecordBatch]]:
+        """One pass in order: batches, and the columns to keep of the same rows."""
+        found = ((b, k) for number in self._pieces for b, k in self._with(number, keep) if b.n)
+        return prefetched((self._batch(block), kept) for block, kept in found)
+
     def split(self, fraction: float, seed: int) -> tuple[CatalogSource, CatalogSource | ArraySource]:
         """All but a fraction of the rows, and that fraction: the last pieces of a shuffled table, else by a hash."""
         last = round(fraction * len(self._pieces))
@@ -227,7 +213,9 @@ class CatalogSource:
         found = []
         for number in order:
             for i, block in enumerate(self._read(number)):
-                keep = np.flatnonzero(hashed(np.arange(block.start, block.start + block.n), seed + number) < share * 2.0**64)
+                keep = np.flatnonzero(
+                    hashed(np.arange(block.start, block.start + block.n), seed + number) < share * 2.0**64
+                )
                 found.append(block.take(keep if share < 1 else np.arange(block.n)))
                 if i == 0 and not few:
                     break
@@ -283,13 +271,19 @@ class CatalogSource:
 
     def _read(self, number: int) -> Iterator[Block]:
         """The rows of a piece that are wanted, block by block."""
+        return (block for block, _ in self._with(number, ()))
+
+    def _with(self, number: int, keep: Sequence[str]) -> Iterator[tuple[Block, pa.RecordBatch]]:
+        """The rows of a piece that are wanted, with columns to keep as the table has them."""
         piece, start = self.table.pieces[number], 0
         names = self._columns()
         try:
-            for found in self.table.read(piece, names, self.recipe.columns):
-                block = Block({name: numbers(found, name) for name in names}, number, start + np.arange(found.num_rows))
+            for found in self.table.read(piece, tuple(dict.fromkeys([*names, *keep])), self.recipe.columns):
+                position = np.arange(start, start + found.num_rows)
+                block = self._wanted(Block({name: numbers(found, name) for name in names}, number, position), piece)
+                kept = found.select(list(keep))
+                yield block, kept if block.n == found.num_rows else _rows_of(kept, block.position - start)
                 start += found.num_rows
-                yield self._wanted(block, piece)
         except ReadError as problem:
             if not self.skip_bad_files:
                 raise
@@ -380,72 +374,7 @@ class CatalogSource:
         return sum(block.n for block in self._passed(self._pieces))
 
 
-@dataclass(frozen=True)
-class Block:
-    """Raw columns of some rows of a piece, and the rows' places in it."""
+def _rows_of(batch: pa.RecordBatch, rows: Array) -> pa.RecordBatch:
+    import pyarrow as pa
 
-    columns: Mapping[str, Array]
-    piece: int
-    position: Array
-
-    @property
-    def n(self) -> int:
-        return len(self.position)
-
-    @property
-    def start(self) -> int:
-        return int(self.position[0]) if self.n else 0
-
-    def take(self, rows: Array) -> Block:
-        """Some of the rows."""
-        return Block({name: column[rows] for name, column in self.columns.items()}, self.piece, self.position[rows])
-
-
-def join(blocks: Sequence[Block]) -> Block:
-    """One block of all rows."""
-    if len(blocks) == 1:
-        return blocks[0]
-    names = blocks[0].columns
-    columns = {name: np.concatenate([block.columns[name] for block in blocks]) for name in names}
-    return Block(columns, blocks[0].piece, np.concatenate([block.position for block in blocks]))
-
-
-def merged(blocks: Iterator[Block]) -> Iterator[Block]:
-    """Small blocks joined until they are worth a call of a kernel."""
-    waiting: list[Block] = []
-    for block in blocks:
-        waiting.append(block)
-        if sum(part.n for part in waiting) >= BLOCK_ROWS // 2:
-            yield join(waiting)
-            waiting = []
-    if any(part.n for part in waiting):
-        yield join(waiting)
-
-
-def side_by_side(streams: Sequence[Iterator[Block]], width: int) -> Iterator[Block]:
-    """Blocks of several streams in turn; a stream that ends gives its place to the next."""
-    waiting = list(streams)
-    current: list[Iterator[Block]] = []
-    while waiting or current:
-        while waiting and len(current) < width:
-            current.append(waiting.pop(0))
-        for stream in list(current):
-            block = next(stream, None)
-            if block is None:
-                current.remove(stream)
-            else:
-                yield block
-
-
-def pooled(blocks: Iterator[Block], limit: int, size: int) -> Iterator[tuple[Block, bool]]:
-    """Blocks gathered into pools whose rows divide by ``size``, except the last; the rest waits for the next pool."""
-    waiting: list[Block] = []
-    for block in blocks:
-        waiting.append(block)
-        if sum(part.n for part in waiting) >= limit:
-            pool = join(waiting)
-            whole = pool.n - pool.n % size
-            yield pool.take(np.arange(whole)), False
-            waiting = [pool.take(np.arange(whole, pool.n))]
-    if any(part.n for part in waiting):
-        yield join(waiting), True
+    return batch.take(pa.array(rows)) if batch.num_columns else batch

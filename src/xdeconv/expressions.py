@@ -159,7 +159,7 @@ def _value(node: ast.expr, columns: Columns) -> Any:
 
 def _compare(node: ast.Compare, columns: Columns) -> Any:
     # Whole numbers stay so: an identifier must not be rounded to a float.
-    sides = [part.value if isinstance(part, ast.Constant) else _value(part, columns)
+    sides: list[Any] = [part.value if isinstance(part, ast.Constant) else _value(part, columns)
              for part in (node.left, *node.comparators)]  # fmt: skip
     unknown = [op for op in node.ops if type(op) not in COMPARE]
     if unknown:

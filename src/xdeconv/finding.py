@@ -105,7 +105,9 @@ class _Finder:
         for what in ("error", "offset", "inflate", "fill"):
             unused = [name for name in getattr(self.choices, what) if name not in raw]
             if unused:
-                raise ValueError(f"{what} is given for {unused}, which is no column that a feature uses: {sorted(set(raw))}")
+                raise ValueError(
+                    f"{what} is given for {unused}, which is no column that a feature uses: {sorted(set(raw))}"
+                )
         self._require(raw)
 
     def _require(self, names: Iterable[str]) -> None:
@@ -166,7 +168,9 @@ class _Finder:
         if low in LONGITUDES and self.choices.cos_dec:
             latitude = next((c for c in self.columns if c.lower() == LONGITUDES[low]), None)
             if latitude is None:
-                raise ValueError(f"{column} is an error of {name} cos {LONGITUDES[low]}, and {self.where} lacks {LONGITUDES[low]}")
+                raise ValueError(
+                    f"{column} is an error of {name} cos {LONGITUDES[low]}, and {self.where} lacks {LONGITUDES[low]}"
+                )
             note = f"{note}, of {name} cos {latitude}: divided by the cosine"
         return Deviation(Expression(column), factor, latitude, self._inflation(name), note.strip(", "))
 
@@ -213,13 +217,15 @@ def as_transforms(derive: Any) -> tuple[Transform, ...]:
     if derive is None:
         return ()
     if isinstance(derive, Mapping):
-        return tuple(Formulated(name, Expression(text)) if isinstance(text, str) else text for name, text in derive.items())
+        return tuple(
+            Formulated(name, Expression(text)) if isinstance(text, str) else text for name, text in derive.items()
+        )
     if isinstance(derive, (list, tuple)):
         return tuple(t for part in derive for t in as_transforms(part))
     if isinstance(derive, str):
         from .sky import parse_transform
 
-        return (parse_transform(derive),)
+        return as_transforms(parse_transform(derive))
     return (derive,)
 
 

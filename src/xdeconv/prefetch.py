@@ -82,19 +82,23 @@ def prefetched_to(batches: Iterable[Batch], convert: Callable[[Batch], Batch], d
     def moved() -> Iterator[tuple[Batch, Any]]:
         for batch in batches:
             with torch.cuda.stream(stream):
-                here = convert(_each(batch, lambda t: t.pin_memory()).to(device))
+                here = convert(_pinned(batch).to(device))
             yield here, stream.record_event()
 
     for batch, done in prefetched(moved()):
         current = torch.cuda.current_stream(device)
         current.wait_event(done)
-        _each(batch, lambda t: t.record_stream(current) or t)
+        for tensor in _tensors(batch).values():
+            tensor.record_stream(current)
         yield batch
 
 
-def _each(batch: Batch, f: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
-    """The batch with a function applied to each of its tensors."""
+def _tensors(batch: Batch) -> dict[str, torch.Tensor]:
     import torch
 
-    tensors = {name: value for name, value in vars(batch).items() if isinstance(value, torch.Tensor)}
-    return replace(batch, **{name: f(tensor) for name, tensor in tensors.items()})
+    return {name: value for name, value in vars(batch).items() if isinstance(value, torch.Tensor)}
+
+
+def _pinned(batch: Batch) -> Batch:
+    pinned: dict[str, Any] = {name: tensor.pin_memory() for name, tensor in _tensors(batch).items()}
+    return replace(batch, **pinned)

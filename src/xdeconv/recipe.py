@@ -1,4 +1,4 @@
-"""Recipe: for each feature, where its value, its error and its correlations come from; columns in, values and noise out."""
+"""Recipe: for each feature, where its value, error and correlations come from. Columns in, values and noise out."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Formulated:
 
 @dataclass(frozen=True)
 class Differenced:
-    """Features by a user's function of the input columns that returns one array a feature; derivatives by differences."""
+    """Features by a function of the input columns that returns one array a feature; derivatives by differences."""
 
     function: Callable[..., Any]
     inputs: tuple[str, ...]
@@ -126,7 +126,9 @@ class Deviation:
     def text(self) -> str:
         """Where it comes from, in words."""
         source = f"{self.source:g}" if isinstance(self.source, float) else self.source.text
-        return source + (f" ({self.note})" if self.note else "") + (f" times {self.inflate.text}" if self.inflate else "")
+        return (
+            source + (f" ({self.note})" if self.note else "") + (f" times {self.inflate.text}" if self.inflate else "")
+        )
 
     def value(self, columns: Columns) -> Any:
         """The standard deviation in each row, or one for all."""
@@ -139,7 +141,7 @@ class Deviation:
 
 @dataclass(frozen=True)
 class Quantity:
-    """A raw column: what is subtracted from it, what replaces missing values, and its noise as {source: coefficient}."""
+    """A raw column: what is subtracted, what replaces missing values, and its noise as {source: coefficient}."""
 
     column: str
     terms: Mapping[str, float] = field(default_factory=dict)
@@ -195,7 +197,9 @@ class Recipe:
         shared_sources = any(a & b for i, a in enumerate(terms) for b in terms[:i])
         if self.correlations or shared_sources:
             return "full"
-        plain = not self.transforms and all(isinstance(d.source, float) and not d.names for d in self.deviations.values())
+        plain = not self.transforms and all(
+            isinstance(d.source, float) and not d.names for d in self.deviations.values()
+        )
         return "shared" if plain else "diagonal"
 
     def _sources(self, feature: str) -> set[str]:
@@ -262,7 +266,9 @@ class Evaluated:
 
     def constants(self) -> Array:
         """Variances (p,) of features whose deviations are numbers."""
-        return np.array([sum((k * self.deviations[s]) ** 2 for s, k in slope.items()) for slope in self.slopes], dtype=float)
+        return np.array(
+            [sum((k * self.deviations[s]) ** 2 for s, k in slope.items()) for slope in self.slopes], dtype=float
+        )
 
     def covariance(self, out: Array, full: bool) -> None:
         """J C J^T into ``out``: packed lower triangles, or the diagonal alone; 0 where a value is missing."""
@@ -289,7 +295,7 @@ class Evaluated:
 
     def _clear(self, out: Array, full: bool) -> None:
         missing = np.isnan(self.x)
-        for a in np.flatnonzero(missing.any(axis=1)):
+        for a in np.flatnonzero(missing.any(axis=1)).tolist():
             lines = [packed_size(max(a, b)) + min(a, b) for b in range(len(self.x))] if full else [a]
             for line in lines:
                 out[line, missing[a]] = 0.0

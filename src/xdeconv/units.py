@@ -24,9 +24,18 @@ def tidy(unit: str) -> str:
     text = unit.strip()
     if text.lower().startswith("angle["):
         text = text[6:-1]
-    for old, new in (("**-1", "-1"), ("^-1", "-1"), (" yr-1", "/yr"), (".yr-1", "/yr"), (" / ", "/"), (" s-1", "/s"), (".s-1", "/s"), ("year", "yr")):
+    for old, new in (
+        ("**-1", "-1"),
+        ("^-1", "-1"),
+        (" yr-1", "/yr"),
+        (".yr-1", "/yr"),
+        (" / ", "/"),
+        (" s-1", "/s"),
+        (".s-1", "/s"),
+        ("year", "yr"),
+    ):
         text = text.replace(old, new)
-    return {"degrees": "deg", "degree": "deg", "'deg'": "deg", "milliarcsec": "mas", "\"": "arcsec"}.get(text, text)
+    return {"degrees": "deg", "degree": "deg", "'deg'": "deg", "milliarcsec": "mas", '"': "arcsec"}.get(text, text)
 
 
 def factor(found: str, wanted: str, what: str) -> float:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from . import files
+from . import files, fit, models, rows
 from .app import app, run
 
-__all__ = ["app", "files", "main"]
+__all__ = ["app", "files", "fit", "main", "models", "rows"]
 
 
 def main() -> None:

@@ -1,0 +1,106 @@
+"""Blocks of raw columns on their way from a table to a batch: joined, interleaved, pooled, and thinned by a hash."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .readers import BLOCK_ROWS
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Part:
+    """The rows whose hash lies in [low, high): a fair sample, the same in every pass."""
+
+    seed: int
+    low: float
+    high: float
+
+    def mask(self, piece: int, start: int, rows: int) -> Array:
+        """Which rows of a piece belong to it."""
+        u = hashed((np.uint64(piece) << np.uint64(40)) + np.arange(start, start + rows, dtype=np.uint64), self.seed)
+        return (u >= np.uint64(self.low * 2.0**64)) & (u < np.uint64(min(self.high * 2.0**64, 2.0**64 - 2048)))
+
+
+def hashed(keys: Array, seed: int) -> Array:
+    """Uniform 64-bit numbers from whole numbers (splitmix64), the same on every machine."""
+    with np.errstate(over="ignore"):
+        z = keys.astype(np.uint64) + np.uint64((seed * 0x9E3779B97F4A7C15 + 0x9E3779B97F4A7C15) % 2**64)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
+
+
+@dataclass(frozen=True)
+class Block:
+    """Raw columns of some rows of a piece, and the rows' places in it."""
+
+    columns: Mapping[str, Array]
+    piece: int
+    position: Array
+
+    @property
+    def n(self) -> int:
+        return len(self.position)
+
+    @property
+    def start(self) -> int:
+        return int(self.position[0]) if self.n else 0
+
+    def take(self, rows: Array) -> Block:
+        """Some of the rows."""
+        return Block({name: column[rows] for name, column in self.columns.items()}, self.piece, self.position[rows])
+
+
+def join(blocks: Sequence[Block]) -> Block:
+    """One block of all rows."""
+    if len(blocks) == 1:
+        return blocks[0]
+    names = blocks[0].columns
+    columns = {name: np.concatenate([block.columns[name] for block in blocks]) for name in names}
+    return Block(columns, blocks[0].piece, np.concatenate([block.position for block in blocks]))
+
+
+def merged(blocks: Iterator[Block]) -> Iterator[Block]:
+    """Small blocks joined until they are worth a call of a kernel."""
+    waiting: list[Block] = []
+    for block in blocks:
+        waiting.append(block)
+        if sum(part.n for part in waiting) >= BLOCK_ROWS // 2:
+            yield join(waiting)
+            waiting = []
+    if any(part.n for part in waiting):
+        yield join(waiting)
+
+
+def side_by_side(streams: Sequence[Iterator[Block]], width: int) -> Iterator[Block]:
+    """Blocks of several streams in turn; a stream that ends gives its place to the next."""
+    waiting = list(streams)
+    current: list[Iterator[Block]] = []
+    while waiting or current:
+        while waiting and len(current) < width:
+            current.append(waiting.pop(0))
+        for stream in list(current):
+            block = next(stream, None)
+            if block is None:
+                current.remove(stream)
+            else:
+                yield block
+
+
+def pooled(blocks: Iterator[Block], limit: int, size: int) -> Iterator[tuple[Block, bool]]:
+    """Blocks gathered into pools whose rows divide by ``size``, except the last; the rest waits for the next pool."""
+    waiting: list[Block] = []
+    for block in blocks:
+        waiting.append(block)
+        if sum(part.n for part in waiting) >= limit:
+            pool = join(waiting)
+            whole = pool.n - pool.n % size
+            yield pool.take(np.arange(whole)), False
+            waiting = [pool.take(np.arange(whole, pool.n))]
+    if any(part.n for part in waiting):
+        yield join(waiting), True

@@ -1,0 +1,133 @@
+"""The command fit."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from . import options
+from .app import app, say, stop, tell
+
+if TYPE_CHECKING:
+    from ..fitting import FitResult
+
+HELD_OUT, HELD_OUT_ROWS = 0.1, 100_000
+MINIBATCH_ROWS, MINIBATCH_STEP = 500, 0.01
+
+
+@app.command()
+def fit(
+    data: options.Data,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Model to write (.safetensors).")],
+    components: Annotated[int, typer.Option("--components", "-k", help="How many Gaussians.", min=1)],
+    columns: options.Columns = None,
+    method: Annotated[str, typer.Option(help="em, minibatch-em or sgd.")] = "em",
+    moves: Annotated[str, typer.Option(help="none, or auto: split, merge and revive components.")] = "auto",
+    epochs: Annotated[int | None, typer.Option(help="Most passes over the data.", min=1)] = None,
+    batch_rows: Annotated[int | None, typer.Option(help="Rows of a minibatch.", min=1)] = None,
+    seed: Annotated[int, typer.Option(help="Same seed, same result.")] = 0,
+    start: Annotated[str, typer.Option(help="First centres: kmeans, kmeans++ or random.")] = "kmeans",
+    restarts: Annotated[int, typer.Option(help="Starts to try; the best is kept.", min=1)] = 1,
+    tol: Annotated[float, typer.Option(help="Stop when the log-likelihood changes by less in an epoch.")] = 1e-5,
+    validation: Annotated[
+        float | None,
+        typer.Option(help="Fraction to hold out; 0 for none. Default: 0.1, at most 100,000 rows.", min=0, max=0.9),
+    ] = None,
+    prior: Annotated[float, typer.Option(help="w of the prior on covariances, a variance in the data's units.")] = 0.0,
+    where: options.Where = None,
+    error: options.Errors = None,
+    unit: options.Units = None,
+    derive: options.Derive = None,
+    offset: options.Offset = None,
+    inflate: options.Inflate = None,
+    preset: options.Preset = None,
+    weight: options.Weight = None,
+    bad_rows: options.BadRows = "refuse",
+    skip_bad_files: options.SkipBadFiles = False,
+    stream: Annotated[bool, typer.Option("--stream", help="Read from disk in every epoch, even small data.")] = False,
+    checkpoint: Annotated[Path | None, typer.Option(help="File to save to. Default: OUTPUT.checkpoint.")] = None,
+    checkpoint_seconds: Annotated[float, typer.Option(help="Seconds between saves.", min=0)] = 10.0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")] = False,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda. Default: cuda where there is one.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="float32 or float64. Default: by device.")] = None,
+    config: options.Config = None,
+) -> None:  # fmt: skip
+    """Fit a mixture of Gaussians to the density of the true values, and print its log-likelihoods."""
+    arguments = options.opening(columns, error, unit, derive, offset, inflate, preset, weight)
+    source = options.open_data(
+        data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files, memory=False if stream else None
+    )
+    say(source.describe())
+    from .. import fitting
+    from ..progress import show_progress
+
+    saved = checkpoint or output.with_name(output.name + ".checkpoint")
+    minibatch = method != "em"
+    passes = epochs or (fitting.MINIBATCH_PASSES if minibatch else fitting.FULL_PASSES)
+    settings = {
+        "components": components, "method": chosen_method(method, prior, passes), "start": start, "restarts": restarts,
+        "seed": seed, "epochs": passes, "batch_rows": (batch_rows or MINIBATCH_ROWS) if minibatch else None, "tol": tol,
+        "validation": held_out(validation, source.rows), "checkpoint": saved, "checkpoint_seconds": checkpoint_seconds,
+        "resume": resume, "device": device, "dtype": dtype, **chosen_moves(moves, fitting.fit),
+    }  # fmt: skip
+    with show_progress(True, passes * restarts, source.rows) as callback:
+        result = fitting.fit(source, callback=callback, **settings)
+    plain = {name: v if isinstance(v, (int, float, str, type(None))) else str(v) for name, v in settings.items()}
+    remembered = {"open": arguments, "where": where, "data": list(data), "options": plain}
+    save(result, output, remembered, source.notes)
+    finish(result, output, saved, keep=checkpoint is not None)
+
+
+def chosen_method(name: str, w: float, epochs: int) -> Any:
+    """The method that a word stands for."""
+    from ..methods import EM, SGD, Stepped
+    from ..prior import Prior
+
+    prior = Prior(w=w) if w > 0 else None
+    if name == "em":
+        return EM(prior=prior)
+    if name == "minibatch-em":
+        return EM(step=Stepped(MINIBATCH_STEP, {epochs // 2: 0.5}), prior=prior)
+    if name == "sgd":
+        return SGD(prior=prior)
+    raise typer.BadParameter(f"{name!r} is none of em, minibatch-em, sgd", param_hint="--method")
+
+
+def chosen_moves(word: str, fit: Any) -> dict[str, Any]:
+    """The argument of fit that the word stands for; nothing where this fit has no moves."""
+    if word not in ("none", "auto"):
+        raise typer.BadParameter(f"{word!r} is neither none nor auto", param_hint="--moves")
+    if "moves" not in inspect.signature(fit).parameters:
+        return {}
+    return {"moves": None if word == "none" else word}
+
+
+def held_out(fraction: float | None, rows: int) -> float | None:
+    """The fraction to hold out: a tenth unless told, at most 100,000 rows, none of very few."""
+    if fraction is not None:
+        return fraction or None
+    return min(HELD_OUT, HELD_OUT_ROWS / rows) if rows >= 20 else None
+
+
+def save(result: FitResult, output: Path, remembered: dict[str, Any], notes: tuple[str, ...]) -> None:
+    """Write the model, with what was resolved and how its rows were read."""
+    meta = {**(result.mixture.meta or {}), **remembered, "reading": list(notes)}
+    result.mixture.with_(meta=meta).save(output)
+    for note in notes:
+        say(f"note: {note}")
+
+
+def finish(result: FitResult, output: Path, saved: Path, keep: bool) -> None:
+    """Say what was found; after an interrupt, how to go on."""
+    tell(f"train log-likelihood {result.loglik:.6f}")
+    if result.validation is not None:
+        tell(f"held-out log-likelihood {result.validation:.6f}")
+    if result.interrupted:
+        stop(130, f"interrupted: {output} is the best so far; the same command with --resume goes on from {saved}")
+    how = "converged" if result.converged else "stopped"
+    say(f"{how} after {len(result.history)} epochs: {output}")
+    if not keep:
+        saved.unlink(missing_ok=True)

@@ -1,0 +1,208 @@
+"""Commands that go through rows: score, posterior, classify, members. Order is kept, columns are passed through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from . import options
+from .app import app, say, tell
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..batch import Batch
+    from ..catalog import CatalogSource
+
+IDENTIFIERS = ("source_id", "designation", "id", "ID", "name", "hip", "HIP", "tyc", "TYC")
+PerBatch = Callable[["Batch"], "Mapping[str, np.ndarray]"]
+
+
+def kept(keep: str | None, source: CatalogSource) -> tuple[str, ...]:
+    """The columns to pass through."""
+    from ..finding import nearest
+
+    known = source.table.columns
+    if keep == "*":
+        return tuple(known)
+    if keep is None:
+        return tuple(name for name in IDENTIFIERS if name in known)
+    chosen = tuple(name.strip() for name in keep.split(",") if name.strip())
+    for name in chosen:
+        if name not in known:
+            raise nearest(name, known, source.table.name)
+    return chosen
+
+
+def appended(source: CatalogSource, keep: Sequence[str], new: PerBatch) -> Iterator[Any]:
+    """Record batches of the kept columns and new ones, row by row as in the table."""
+    import pyarrow as pa
+
+    for batch, passed in source.passes(keep):
+        columns = {name: passed.column(name) for name in keep}
+        columns |= {name: pa.array(values) for name, values in new(batch).items()}
+        yield pa.RecordBatch.from_pydict(columns)
+
+
+@app.command()
+def score(
+    model: options.Model,
+    data: options.Data,
+    per_row: Annotated[Path | None, typer.Option(help="File for the log-likelihood of every row.")] = None,
+    keep: options.Keep = None,
+    columns: options.Columns = None,
+    where: options.Where = None,
+    error: options.Errors = None,
+    unit: options.Units = None,
+    bad_rows: options.BadRows = "refuse",
+    skip_bad_files: options.SkipBadFiles = False,
+    config: options.Config = None,
+) -> None:
+    """Print the mean log-likelihood of rows, on the last line of standard output."""
+    from .. import kernels
+    from ..mixture import load
+    from ..writers import refuse_suffix, write_blocks
+
+    if per_row is not None:
+        refuse_suffix(per_row)
+    mixture = load(model)
+    arguments = options.opening(columns, error, unit, None, None, None, None, None)
+    source = options.open_for(mixture, data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
+    totals = [0.0, 0.0]
+
+    def log_prob(batch: Batch) -> dict[str, np.ndarray]:
+        found = kernels.log_prob(*mixture.tensors(), batch).double()
+        totals[0] += float(found.sum() if batch.weight is None else batch.weight @ found)
+        totals[1] += float(batch.total_weight())
+        return {"log_likelihood": found.numpy()}
+
+    if per_row is None:
+        for batch in source.batches(0):
+            log_prob(batch)
+    else:
+        write_blocks(per_row, appended(source, kept(keep, source), log_prob))
+    if not totals[1]:
+        raise ValueError("there are no rows to score")
+    for note in source.notes:
+        say(f"note: {note}")
+    tell(f"{totals[0] / totals[1]:.6f}")
+
+
+@app.command()
+def posterior(
+    model: options.Model,
+    data: options.Data,
+    output: options.Output,
+    keep: options.Keep = None,
+    covariances: Annotated[bool, typer.Option(help="Write correlations of the true values too.")] = True,
+    columns: options.Columns = None,
+    where: options.Where = None,
+    error: options.Errors = None,
+    unit: options.Units = None,
+    bad_rows: options.BadRows = "refuse",
+    skip_bad_files: options.SkipBadFiles = False,
+    config: options.Config = None,
+) -> None:
+    """Append denoised values to the rows: NAME_true, NAME_true_error and A_B_true_corr."""
+    from ..mixture import load
+    from ..writers import refuse_suffix, write_blocks
+
+    refuse_suffix(output)
+    mixture = load(model)
+    arguments = options.opening(columns, error, unit, None, None, None, None, None)
+    source = options.open_for(mixture, data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
+
+    def denoised(batch: Batch) -> dict[str, np.ndarray]:
+        return posterior_columns(mixture, source.labels, batch, covariances)
+
+    rows = write_blocks(output, appended(source, kept(keep, source), denoised))
+    for note in source.notes:
+        say(f"note: {note}")
+    say(f"{rows:,} rows in {output}")
+
+
+def posterior_columns(mixture: Any, labels: Sequence[str], batch: Batch, covariances: bool) -> dict[str, np.ndarray]:
+    """Posterior means, standard deviations and correlations as columns."""
+    import numpy as np
+
+    found = mixture.posterior(batch)
+    mean, V = found.mean(), found.covariance()
+    sd = np.sqrt(np.clip(np.einsum("naa->na", V), 0.0, None))
+    columns = {f"{name}_true": mean[:, a] for a, name in enumerate(labels)}
+    columns |= {f"{name}_true_error": sd[:, a] for a, name in enumerate(labels)}
+    if covariances:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            columns |= {
+                f"{labels[b]}_{labels[a]}_true_corr": V[:, a, b] / (sd[:, a] * sd[:, b])
+                for a in range(len(labels))
+                for b in range(a)
+            }
+    return columns
+
+
+@app.command()
+def classify(
+    data: options.Data,
+    output: options.Output,
+    model: Annotated[list[str], typer.Option(help="CLASS=MODEL. Repeat for each class.")],
+    prior: Annotated[list[str] | None, typer.Option(help="CLASS=PROBABILITY of any row. Default: equal.")] = None,
+    keep: options.Keep = None,
+    where: options.Where = None,
+    bad_rows: options.BadRows = "refuse",
+    skip_bad_files: options.SkipBadFiles = False,
+    config: options.Config = None,
+) -> None:  # fmt: skip
+    """Append to the rows the probability of each class: columns p_CLASS."""
+    from ..classifier import Classifier
+    from ..mixture import load
+
+    models = {name: load(path) for name, path in (options.pairs(model, "--model") or {}).items()}
+    given = {name: float(text) for name, text in (options.pairs(prior, "--prior") or {}).items()}
+    classifier = Classifier(models, given or None)
+    names = [f"p_{name}" for name in models]
+    _write_classes(classifier, names, data, output, keep, where, bad_rows, skip_bad_files)
+
+
+@app.command()
+def members(
+    cluster: Annotated[Path, typer.Argument(help="A model of the members.")],
+    field: Annotated[Path, typer.Argument(help="A model of everything else.")],
+    data: options.Data,
+    output: options.Output,
+    fraction: Annotated[float, typer.Option(help="Fraction of the rows that are members.", min=0, max=1)],
+    keep: options.Keep = None,
+    where: options.Where = None,
+    bad_rows: options.BadRows = "refuse",
+    skip_bad_files: options.SkipBadFiles = False,
+    config: options.Config = None,
+) -> None:  # fmt: skip
+    """Append to the rows the probability that each is a member: column p_member."""
+    from ..classifier import Classifier
+    from ..mixture import load
+
+    priors = {"member": fraction, "field": 1 - fraction}
+    classifier = Classifier({"member": load(cluster), "field": load(field)}, priors)
+    _write_classes(classifier, ["p_member"], data, output, keep, where, bad_rows, skip_bad_files)
+
+
+def _write_classes(
+    classifier: Any, names: Sequence[str], data: Sequence[str], output: Path, keep: str | None, where: str | None,
+    bad_rows: str, skip_bad_files: bool,
+) -> None:  # fmt: skip
+    from ..writers import refuse_suffix, write_blocks
+
+    refuse_suffix(output)
+    first = next(iter(classifier.mixtures.values()))
+    source = options.open_for(first, data, {}, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
+
+    def probabilities(batch: Batch) -> dict[str, np.ndarray]:
+        found = classifier.predict_proba(batch)
+        return {name: found[:, c] for c, name in enumerate(names)}
+
+    rows = write_blocks(output, appended(source, kept(keep, source), probabilities))
+    for note in source.notes:
+        say(f"note: {note}")
+    say(f"{rows:,} rows in {output}")

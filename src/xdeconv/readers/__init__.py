@@ -1,0 +1,133 @@
+"""Readers: any catalogue as a Table of Arrow blocks. One small class a format; optional packages on first use."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .table import BLOCK_ROWS, Piece, ReadError, Table, natural, numbers, rows_of
+
+__all__ = ["BLOCK_ROWS", "Piece", "ReadError", "Table", "numbers", "open_table", "rows_of"]
+MANIFEST = "manifest.json"
+SUFFIXES = {
+    "parquet": (".parquet", ".pq"),
+    "arrow": (".arrow", ".feather", ".ipc"),
+    "text": (".csv", ".csv.gz", ".ecsv", ".ecsv.gz", ".tsv", ".tsv.gz", ".txt", ".dat"),
+    "fits": (".fits", ".fit", ".fits.gz"),
+    "votable": (".vot", ".votable", ".xml", ".vot.gz", ".votable.gz"),
+    "hdf5": (".hdf5", ".h5", ".hdf"),
+    "numpy": (".npy", ".npz"),
+}
+
+
+def open_table(data: Any, *, names: Sequence[str] | None = None, skip_bad_files: bool = False) -> Table:
+    """A table from a path, a glob, a directory, several of them, or a table or array in memory.
+
+    ``names`` call the columns of an array that has none.
+    """
+    if isinstance(data, (str, os.PathLike)):
+        return _open_paths(str(data), _expand(str(data)), names, skip_bad_files)
+    if isinstance(data, (list, tuple)) and data and all(isinstance(item, (str, os.PathLike)) for item in data):
+        paths = [path for item in data for path in _expand(str(item))]
+        label = str(data[0]) if len(data) == 1 else f"{data[0]} and {len(data) - 1} more"
+        return _open_paths(label, paths, names, skip_bad_files)
+    return _open_object(data, names)
+
+
+def _open_object(data: Any, names: Sequence[str] | None) -> Table:
+    if hasattr(data, "read") and hasattr(data, "pieces"):
+        return data
+    if hasattr(data, "__arrow_c_stream__"):
+        from .arrow import memory_table
+
+        return memory_table(data, f"{type(data).__module__.split('.')[0]} table")
+    if hasattr(data, "colnames"):
+        from .astro import astropy_table
+
+        return astropy_table(data, "astropy table")
+    if hasattr(data, "columns") and hasattr(data, "to_numpy"):
+        data = {name: data[name].to_numpy() for name in data.columns}
+    if isinstance(data, Mapping) or hasattr(data, "dtype"):
+        from .numpy_files import array_table
+
+        return array_table(data, "array in memory", names)
+    raise ValueError(f"cannot read a table from {type(data).__name__}: give a path, a table or a dict of columns")
+
+
+def _expand(text: str) -> list[Path]:
+    """The files that a path, a glob or a directory stands for, in natural order."""
+    path = Path(text)
+    if path.is_file() or (path / MANIFEST).is_file():
+        return [path]
+    if path.is_dir():
+        found = _files_of(path)
+    else:
+        found = [Path(name) for name in glob.glob(text, recursive=True) if Path(name).is_file()]
+    if not found:
+        raise FileNotFoundError(f"there is no readable file at {text}")
+    return sorted(found, key=lambda p: natural(str(p)))
+
+
+def _files_of(folder: Path) -> list[Path]:
+    from .parquet import parquet_files
+
+    everything = [p for p in folder.iterdir() if p.is_file() and format_of(p)]
+    return parquet_files(folder) or everything
+
+
+def format_of(path: Path) -> str | None:
+    """The format that a file's name says, or None."""
+    name = path.name.lower()
+    return next((kind for kind, endings in SUFFIXES.items() if name.endswith(endings)), None)
+
+
+def _open_paths(label: str, paths: list[Path], names: Sequence[str] | None, skip_bad_files: bool) -> Table:
+    if len(paths) == 1 and (paths[0] / MANIFEST).is_file():
+        from .store import open_store
+
+        return open_store(paths[0])
+    kinds = {format_of(path) for path in paths}
+    if None in kinds or len(kinds) != 1:
+        odd = next((path for path in paths if format_of(path) is None), paths[0])
+        known = ", ".join(ending for endings in SUFFIXES.values() for ending in endings)
+        raise ValueError(f"{odd}: cannot tell one format from the name ({known})")
+    return _open_format(str(kinds.pop()), label, paths, names, skip_bad_files)
+
+
+def _open_format(kind: str, label: str, paths: list[Path], names: Sequence[str] | None, skip: bool) -> Table:
+    if kind == "parquet":
+        from .parquet import ParquetTable
+
+        return ParquetTable.open(label, paths, skip)
+    if kind == "arrow":
+        from .arrow import ArrowFiles
+
+        return ArrowFiles.open(label, paths)
+    if kind == "text":
+        from .text import TextTable
+
+        return TextTable.open(label, paths)
+    if kind == "fits":
+        from .astro import FitsTable
+
+        return FitsTable.open(label, paths)
+    if kind == "hdf5":
+        from .hdf5 import Hdf5Table
+
+        return Hdf5Table.open(label, paths)
+    if len(paths) > 1:
+        raise ValueError(f"only one {kind} file can be read at a time, got {len(paths)}")
+    return _open_whole(kind, paths[0], names)
+
+
+def _open_whole(kind: str, path: Path, names: Sequence[str] | None) -> Table:
+    if kind == "votable":
+        from .astro import read_votable
+
+        return read_votable(path)
+    from .numpy_files import read_numpy
+
+    return read_numpy(path, names)
