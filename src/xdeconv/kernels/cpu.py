@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MAX_DIMENSION = 16
 CHUNK_PAIRS = 1 << 18
 MAX_CHUNKS = 256
+MIN_COMPONENTS = 8  # fewer are not worth a bound
 
 
 def refuses(batch: Batch, k: int, d: int) -> str | None:
@@ -43,7 +44,7 @@ def accumulate(
     from .numba_rows import SUMS
 
     k, d = means.shape
-    run = _Run(log_weights, means, covariances, batch, SUMS)
+    run = _Run(log_weights, means, covariances, batch, SUMS, options.skip)
     sums, totals = np.zeros((k, run.kind.sums)), np.zeros(2)
     for part, total in run.chunks():
         sums += part
@@ -64,7 +65,7 @@ def log_prob(
     """Log-density of each row (n,); memory does not grow with n k."""
     from .numba_rows import LOG_PROB
 
-    run = _Run(log_weights, means, covariances, batch, LOG_PROB)
+    run = _Run(log_weights, means, covariances, batch, LOG_PROB, options.skip)
     run.chunks()
     return torch.from_numpy(run.log_prob)
 
@@ -75,58 +76,65 @@ def log_joint(
     """log alpha_j + log N(x_i | R_i m_j, T_ij), (n, k)."""
     from .numba_rows import LOG_JOINT
 
-    run = _Run(log_weights, means, covariances, batch, LOG_JOINT)
+    run = _Run(log_weights, means, covariances, batch, LOG_JOINT, False)
     run.chunks()
     return torch.from_numpy(run.log_joint)
 
 
 class _Run:
-    """The arrays of one call, and the function that computes a chunk of its rows."""
+    """The arrays of one call, and the loop that computes a chunk of its rows."""
 
-    def __init__(self, log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, want: int) -> None:
+    def __init__(
+        self, log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, want: int, skip: bool
+    ) -> None:
+        from . import numba_rows
         from .numba_pairs import Kind
-        from .numba_rows import LOG_JOINT, LOG_PROB
+        from .numba_tiles import fingerprint
 
         k, d = means.shape
         n, p, projected = batch.n, batch.p, batch.projection is not None
         noise = "shared" if batch.shared else "full" if batch.full else "diagonal"
-        self.kind = Kind(d, p, noise, projected, not batch.shared and (batch.missing or projected), _bits(batch))
-        self.k, self.n, self.want = k, n, want
-        self.components, self.whitening = _components(log_weights, means, covariances, batch, self.kind)
+        kind = Kind(d, p, noise, projected, not batch.shared and (batch.missing or projected), _bits(batch))
+        bounded = skip and k >= MIN_COMPONENTS and not projected and not batch.shared
+        self.kind, self.k, self.n = kind, k, n
+        self.components, self.pivots, self.whitening = _components(log_weights, means, covariances, batch, kind)
+        shape = (want, skip, bounded, noise == "full", d, kind.row_numbers, kind.bound.row_numbers,
+                 kind.component_numbers, kind.sums)  # fmt: skip
         empty = batch.x.new_empty(0)
-        S = empty[None] if batch.shared else batch.x.new_zeros(p, 1) if batch.noise is None else batch.noise
-        R = empty[None][:0] if batch.projection is None else batch.projection.reshape(-1, n)
+        S = batch.x.new_empty(0, 1) if batch.shared else batch.x.new_zeros(p, 1) if batch.noise is None else batch.noise
+        R = batch.x.new_empty(0, n) if batch.projection is None else batch.projection.reshape(-1, n)
         unit = np.zeros(p) if batch.scale is None else batch.scale.double().log().numpy()
-        self.data = (
-            batch.x.numpy(),
-            S.expand(-1, n).numpy() if not batch.shared else S.numpy(),
-            R.numpy(),
+        self.arguments = (
+            numba_rows.steps(kind, want, skip, bounded), np.array(shape, np.int64), self.components, self.pivots,
+            batch.x.numpy(), S.expand(-1, n).numpy(), R.numpy(),
             (empty if batch.weight is None else batch.weight).numpy(),
             (empty[None] if batch.log_prior is None else batch.log_prior).numpy(),
             (empty if batch.label is None else batch.label).long().numpy(),
             unit + 0.5 * math.log(2 * math.pi),
-        )
+            (1 / covariances.double().diagonal(dim1=1, dim2=2).mean(0)).numpy(),
+        )  # fmt: skip
         dtype = self.components.dtype
-        self.log_prob = np.empty(n if want == LOG_PROB else 0, dtype)
-        self.log_joint = np.empty((n, k) if want == LOG_JOINT else (0, k), dtype)
+        self.log_prob = np.empty(n if want == numba_rows.LOG_PROB else 0, dtype)
+        self.log_joint = np.empty((n, k) if want == numba_rows.LOG_JOINT else (0, k), dtype)
+        self.loop = numba_rows.loop(kind.bits, fingerprint())
 
     def chunks(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """Compute all rows; the sums (k, ...) and totals (rows, loglik) of each chunk, in order."""
         from . import numba_rows
 
         size = max(-(-CHUNK_PAIRS // self.k), -(-self.n // MAX_CHUNKS))
-        size = -(-size // numba_rows.FLUSH) * numba_rows.FLUSH
+        size = -(-size // numba_rows.TILE) * numba_rows.TILE
         starts = range(0, self.n, size)
         results = [(np.zeros((0, self.kind.sums)), np.zeros(2))] * len(starts)
-        compiled = numba_rows.kernel(self.kind)
         turn = itertools.count()
 
         def work(_: int) -> None:
-            scratch = _scratch(numba_rows.scratch_numbers(self.kind, self.k), self.components.dtype)
+            numbers, indices = numba_rows.scratch_sizes(self.kind, self.k)
+            scratch = _scratch(numbers, self.components.dtype), _scratch(indices, np.dtype(np.int32))
             while (c := next(turn)) < len(starts):
                 sums, totals = np.zeros((self.k, self.kind.sums)), np.zeros(2)
-                compiled(self.components, *self.data, self.want, starts[c], min(starts[c] + size, self.n),
-                         scratch, self.log_prob, self.log_joint, sums, totals)  # fmt: skip
+                self.loop(*self.arguments, starts[c], min(starts[c] + size, self.n), *scratch,
+                          self.log_prob, self.log_joint, sums, totals)  # fmt: skip
                 results[c] = sums, totals
 
         _spread(work, min(_threads(), len(starts)))
@@ -148,7 +156,10 @@ def _threads() -> int:
 
 
 def _scratch(numbers: int, dtype: np.dtype) -> np.ndarray:
-    return np.empty(numbers, dtype)
+    """Memory that starts at a cache line, with whatever is in it."""
+    memory = np.empty(numbers * dtype.itemsize + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    return memory[start : start + numbers * dtype.itemsize].view(dtype)
 
 
 def _bits(batch: Batch) -> int:
@@ -157,16 +168,24 @@ def _bits(batch: Batch) -> int:
 
 def _components(
     log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, kind: Kind
-) -> tuple[np.ndarray, Tensor | None]:
-    """The table of components that the compiled function reads, and L^-1 (k, d, d) where all rows share T = L L^T."""
+) -> tuple[np.ndarray, np.ndarray, Tensor | None]:
+    """Tables of components (whole groups of W lines) and of half the log pivots of V (k, d), and the shared L^-1."""
     k, d = means.shape
-    offset, matrix, whitening = log_weights.double(), covariances.double(), None
+    offset, V, whitening = log_weights.double(), covariances.double(), None
+    L = _cholesky(V)
+    pivots = L.diagonal(dim1=1, dim2=2).log()
+    matrix = V
     if kind.noise == "shared":
-        L, failed = torch.linalg.cholesky_ex(matrix + batch.covariance().double())
-        L = torch.where((failed > 0)[:, None, None], torch.nan, L)
+        L = _cholesky(V + batch.covariance().double())
         matrix = whitening = torch.linalg.solve_triangular(L, torch.eye(d, dtype=torch.float64), upper=False)
         offset = offset - L.diagonal(dim1=1, dim2=2).log().sum(1)
     a, b = torch.tril_indices(d, d)
-    table = torch.zeros(k, kind.component_numbers, dtype=batch.dtype)
-    table[:, : kind.sums] = torch.cat([means.double(), matrix[:, a, b], offset[:, None]], dim=1)
-    return table.numpy(), whitening
+    table = torch.zeros(-(-k // kind.width) * kind.width, kind.component_numbers, dtype=batch.dtype)
+    table[:k, : kind.sums] = torch.cat([means.double(), matrix[:, a, b], offset[:, None]], dim=1)
+    return table.numpy(), pivots.to(batch.dtype).numpy(), whitening
+
+
+def _cholesky(V: Tensor) -> Tensor:
+    """Lower factors, NaN where there is none."""
+    L, failed = torch.linalg.cholesky_ex(V)
+    return torch.where((failed > 0)[:, None, None], torch.nan, L)

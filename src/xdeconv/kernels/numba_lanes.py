@@ -1,4 +1,4 @@
-"""Lanes: one number per row, W rows side by side, whose arithmetic becomes vector instructions inside a Numba function."""
+"""Lanes: one number per row, W rows side by side, whose arithmetic becomes vector instructions."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from decimal import Decimal
 from typing import Any
 
 from llvmlite import ir
+from numba.core import cgutils
 
 VECTOR_BYTES = 32
-INDEX = ir.IntType(64)
+ADDRESS = ir.IntType(64)
+INDEX = ir.IntType(32)
 
 
 class Lanes:
@@ -34,6 +36,12 @@ class Lanes:
     def __truediv__(self, other: Lanes) -> Lanes:
         return Lanes(self.emit, self.emit.builder.fdiv(self.value, other.value))
 
+    def __or__(self, other: Lanes) -> Lanes:
+        return Lanes(self.emit, self.emit.builder.or_(self.value, other.value))
+
+    def __invert__(self) -> Lanes:
+        return Lanes(self.emit, self.emit.builder.not_(self.value))
+
     def __and__(self, other: Lanes) -> Lanes:
         return Lanes(self.emit, self.emit.builder.and_(self.value, other.value))
 
@@ -51,6 +59,8 @@ class Emitter:
 
     def __init__(self, builder: ir.IRBuilder, bits: int) -> None:
         self.builder = builder
+        builder.function.attributes.alignstack = 64  # or vectors that do not fit in registers straddle cache lines
+        builder.function.attributes.add("noinline")
         self.bits = bits
         self.size = bits // 8
         self.width = VECTOR_BYTES // self.size
@@ -71,19 +81,53 @@ class Emitter:
     def broadcast(self, address: Any, offset: int = 0) -> Lanes:
         """One number of memory in every lane."""
         number = self.builder.load(self._pointer(address, offset, self.number), align=self.size)
-        first = self.builder.insert_element(ir.Constant(self.vector, ir.Undefined), number, INDEX(0))
-        return Lanes(self, self._shuffle(first, first, [0] * self.width))
+        return Lanes(self, self._spread(number, self.vector))
 
     def store(self, lanes: Lanes, address: Any, offset: int = 0) -> None:
         self.builder.store(lanes.value, self._pointer(address, offset, self.vector), align=self.size)
 
+    def gather(self, address: Any, index: Any) -> Lanes:
+        """The numbers at W indices."""
+        result = ir.Constant(self.vector, ir.Undefined)
+        for lane, place in enumerate(self.indices(index)):
+            number = self.builder.load(self._pointer(self.at(address, place), 0, self.number), align=self.size)
+            result = self.builder.insert_element(result, number, INDEX(lane))
+        return Lanes(self, result)
+
+    def scatter(self, lanes: Lanes, address: Any, index: Any) -> None:
+        """Store numbers at W indices."""
+        for lane, place in enumerate(self.indices(index)):
+            number = self.builder.extract_element(lanes.value, INDEX(lane))
+            self.builder.store(number, self._pointer(self.at(address, place), 0, self.number), align=self.size)
+
+    def store_index(self, chosen: Lanes, index: Any, address: Any) -> None:
+        """Store one index in the true lanes of W indices."""
+        wide = ir.VectorType(INDEX, self.width)
+        pointer = self._pointer(address, 0, wide)
+        new = self._spread(self.builder.trunc(index, INDEX), wide)
+        self.builder.store(
+            self.builder.select(chosen.value, new, self.builder.load(pointer, align=4)), pointer, align=4
+        )
+
+    def clear_indices(self, address: Any) -> None:
+        """Store W zero indices."""
+        wide = ir.VectorType(INDEX, self.width)
+        self.builder.store(ir.Constant(wide, [0] * self.width), self._pointer(address, 0, wide), align=4)
+
+    def store_count(self, count: Any, address: Any) -> None:
+        """Store one whole number."""
+        self.builder.store(count, self.builder.inttoptr(address, ADDRESS.as_pointer()))
+
+    def indices(self, index: Any) -> list[Any]:
+        """W indices of memory, as whole numbers."""
+        places = [self.builder.load(self._pointer(index, lane, INDEX), align=4) for lane in range(self.width)]
+        return [self.builder.zext(place, ADDRESS) for place in places]
+
     def rows(self, table: Any, stride: int, index: Any) -> list[Lanes]:
         """Column by column the ``stride`` numbers (a multiple of W) of the W table rows that W indices name."""
-        W = self.width
-        places = [self.builder.load(self._pointer(index, lane, INDEX), align=8) for lane in range(W)]
-        starts = [self.builder.add(table, self.builder.mul(place, INDEX(stride * self.size))) for place in places]
+        starts = [self.at(table, place, stride) for place in self.indices(index)]
         columns: list[Lanes] = []
-        for block in range(0, stride, W):
+        for block in range(0, stride, self.width):
             columns += self.transpose([self.load(start, block) for start in starts])
         return columns
 
@@ -144,9 +188,35 @@ class Emitter:
         series = self._horner(s * s, [2 / (2 * i + 1) for i in range(terms)])
         return s * series + self._small_integers(exponents) * self.constant(math.log(2))
 
+    def sqrt(self, x: Lanes) -> Lanes:
+        name = f"llvm.sqrt.v{self.width}f{self.bits}"
+        root = cgutils.get_or_insert_function(self.builder.module, ir.FunctionType(self.vector, [self.vector]), name)
+        return Lanes(self, self.builder.call(root, [x.value]))
+
+    def lanes_below(self, count: Any) -> Lanes:
+        """True in the first ``count`` lanes."""
+        wide = ir.VectorType(ADDRESS, self.width)
+        lane_numbers = ir.Constant(wide, list(range(self.width)))
+        return Lanes(self, self.builder.icmp_signed("<", lane_numbers, self._spread(count, wide)))
+
     def compress(self, chosen: Lanes, first: Any, out: Any) -> Any:
         """Write first + lane for every true lane to ``out`` (room for W indices) and return how many there are."""
-        raise NotImplementedError
+        builder, W = self.builder, self.width
+        byte, bytes_ = ir.IntType(8), ir.VectorType(ir.IntType(8), W)
+        lists = [[lane for lane in range(W) if mask >> lane & 1] for mask in range(1 << W)]
+        rows = [ir.Constant(ir.ArrayType(byte, W), (lanes + [0] * W)[:W]) for lanes in lists]
+        table = cgutils.global_constant(builder, "lanes_of_mask", ir.Constant(ir.ArrayType(rows[0].type, 1 << W), rows))
+        mask = builder.zext(builder.bitcast(chosen.value, ir.IntType(W)), ADDRESS)
+        entry = builder.bitcast(builder.gep(table, [ADDRESS(0), mask]), bytes_.as_pointer())
+        wide = ir.VectorType(INDEX, W)
+        start = self._spread(builder.trunc(first, INDEX), wide)
+        places = builder.add(builder.zext(builder.load(entry, align=1), wide), start)
+        builder.store(places, self._pointer(out, 0, wide), align=4)
+        return builder.call(builder.module.declare_intrinsic("llvm.ctpop", [ADDRESS]), [mask])
+
+    def at(self, address: Any, place: Any, stride: int = 1) -> Any:
+        """The address of number ``place * stride``."""
+        return self.builder.add(address, self.builder.mul(place, ADDRESS(stride * self.size)))
 
     def _horner(self, x: Lanes, coefficients: Sequence[float]) -> Lanes:
         total = self.constant(coefficients[-1])
@@ -171,11 +241,15 @@ class Emitter:
         code, number = ("<i", "<f") if self.bits == 32 else ("<q", "<d")
         return int(struct.unpack(code, struct.pack(number, value))[0])
 
+    def _spread(self, number: Any, wide: ir.VectorType) -> Any:
+        first = self.builder.insert_element(ir.Constant(wide, ir.Undefined), number, INDEX(0))
+        return self._shuffle(first, first, [0] * self.width)
+
     def _shuffle(self, a: Any, b: Any, lanes: Sequence[int]) -> Any:
         mask = ir.Constant(ir.VectorType(ir.IntType(32), self.width), list(lanes))
         return self.builder.shuffle_vector(a, b, mask)
 
     def _pointer(self, address: Any, offset: int, kind: ir.Type) -> Any:
-        bytes_ = self.builder.inttoptr(address, ir.IntType(8).as_pointer())
-        size = 8 if kind == INDEX else self.size
-        return self.builder.bitcast(self.builder.gep(bytes_, [INDEX(offset * size)]), kind.as_pointer())
+        start = self.builder.inttoptr(address, ir.IntType(8).as_pointer())
+        size = 4 if kind == INDEX else self.size
+        return self.builder.bitcast(self.builder.gep(start, [ADDRESS(offset * size)]), kind.as_pointer())

@@ -12,13 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from numba import types
-from numba.extending import intrinsic
-
 from .numba_lanes import VECTOR_BYTES, Emitter, Lanes
 
 Load = Callable[[int], Lanes]
-ADDRESSES = (types.int64,) * 6
 
 
 def packed(a: int, b: int) -> int:
@@ -46,6 +42,16 @@ class Kind:
     def parse(code: str) -> Kind:
         d, p, noise, projected, missing, bits = code.split()
         return Kind(int(d), int(p), noise, projected == "1", missing == "1", int(bits))
+
+    @property
+    def plain(self) -> Kind:
+        """The kind of a step that depends on the number type alone."""
+        return Kind(1, 1, "shared", False, False, self.bits)
+
+    @property
+    def bound(self) -> Kind:
+        """The kind of a tile's bound: all rows share T."""
+        return Kind(self.d, self.d, "shared", False, False, self.bits)
 
     @property
     def width(self) -> int:
@@ -175,6 +181,22 @@ def log_joint(emit: Emitter, kind: Kind, row: Load, component: Load) -> Lanes:
     return fine.where(value, emit.constant(float("nan")))
 
 
+def bound(emit: Emitter, kind: Kind, component: Load, noise: Load) -> list[Lanes]:
+    """L^-1 packed of W components, L L^T = V + N with N (d) at least the noise of every row of a tile.
+
+    (x - m)^T (V + N)^-1 (x - m) is at most the distance under the row's own noise.
+    """
+    d, one = kind.d, emit.constant(1.0)
+    start = Kind(d, d, "diagonal", False, False, kind.bits)
+    pair = factored(emit, start, lambda column: noise(column - d) if column >= d else one, component)
+    root = [emit.sqrt(inverse) for inverse in pair.inverse_D]
+    X = [[one] * d for _ in range(d)]
+    for b in range(d):
+        for a in range(b + 1, d):
+            X[a][b] = emit.constant(0.0) - total([pair.L[a][c] * X[c][b] for c in range(b, a)])
+    return [X[a][b] * root[a] for a in range(d) for b in range(a + 1)]
+
+
 def sums(emit: Emitter, kind: Kind, row: Load, component: Load, r: Lanes) -> list[Lanes]:
     """r, r w (d) and r (w w^T - M) packed; r, r y and r y y^T, y = L^-1 (x - m), where all rows share T = L L^T."""
     d = kind.d
@@ -222,85 +244,3 @@ def _projected(kind: Kind, pair: Pair, r: Lanes) -> tuple[list[Lanes], list[list
     rB = [[r * entry for entry in line] for line in B]
     M = [[total([rB[a][e] * A[a][f] for a in range(p)]) for f in range(e + 1)] for e in range(d)]
     return w, M
-
-
-def _loads(emit: Emitter, address: Any) -> Load:
-    return lambda column: emit.load(address, column * emit.width)
-
-
-def _broadcasts(emit: Emitter, address: Any) -> Load:
-    return lambda column: emit.broadcast(address, column)
-
-
-@intrinsic(prefer_literal=True)
-def log_joint_block(typing: Any, code: Any, rows: Any, component: Any, out: Any) -> Any:
-    """log alpha N of W neighbouring rows, column by column at address ``rows``, to ``out``."""
-    kind = Kind.parse(code.literal_value)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, rows, component, out = arguments
-        emit = Emitter(builder, kind.bits)
-        emit.store(log_joint(emit, kind, _loads(emit, rows), _broadcasts(emit, component)), out)
-        return context.get_dummy_value()
-
-    return types.void(code, *ADDRESSES[:3]), generate
-
-
-@intrinsic(prefer_literal=True)
-def sums_block(typing: Any, code: Any, rows: Any, component: Any, r: Any, scale: Any, out: Any) -> Any:
-    """Add the sums of W neighbouring rows with responsibilities ``r * scale`` to the lanes at ``out``."""
-    kind = Kind.parse(code.literal_value)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, rows, component, r, scale, out = arguments
-        emit = Emitter(builder, kind.bits)
-        terms = sums(emit, kind, _loads(emit, rows), _broadcasts(emit, component), emit.load(r) * emit.load(scale))
-        for i, term in enumerate(terms):
-            emit.store(emit.load(out, i * emit.width) + term, out, i * emit.width)
-        return context.get_dummy_value()
-
-    return types.void(code, *ADDRESSES[:5]), generate
-
-
-@intrinsic(prefer_literal=True)
-def max_block(typing: Any, code: Any, value: Any, largest: Any) -> Any:
-    """Raise W numbers at ``largest`` to those at ``value``."""
-    kind = Kind.parse(code.literal_value)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, value, largest = arguments
-        emit = Emitter(builder, kind.bits)
-        new, old = emit.load(value), emit.load(largest)
-        emit.store(new.compare(">", old).where(new, old), largest)
-        return context.get_dummy_value()
-
-    return types.void(code, *ADDRESSES[:2]), generate
-
-
-@intrinsic(prefer_literal=True)
-def exp_block(typing: Any, code: Any, value: Any, largest: Any, total: Any) -> Any:
-    """Replace W numbers by the exp of their distance to the largest and add them to ``total``."""
-    kind = Kind.parse(code.literal_value)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, value, largest, total = arguments
-        emit = Emitter(builder, kind.bits)
-        result = emit.exp(emit.load(value) - emit.load(largest))
-        emit.store(result, value)
-        emit.store(emit.load(total) + result, total)
-        return context.get_dummy_value()
-
-    return types.void(code, *ADDRESSES[:3]), generate
-
-
-@intrinsic(prefer_literal=True)
-def log_block(typing: Any, code: Any, value: Any, out: Any) -> Any:
-    """log of W numbers to ``out``."""
-    kind = Kind.parse(code.literal_value)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        emit = Emitter(builder, kind.bits)
-        emit.store(emit.log(emit.load(arguments[1])), arguments[2])
-        return context.get_dummy_value()
-
-    return types.void(code, *ADDRESSES[:2]), generate

@@ -1,0 +1,272 @@
+"""The steps that a tile of rows goes through, each compiled by itself and called by address.
+
+A step takes six whole numbers, mostly addresses. ``rows`` are groups of W rows, each column by column; ``table`` are
+the same rows one after the other; ``joint`` (k, TILE) holds log alpha N, and later its exp; ``state`` is one line of
+TILE numbers for each of the names below.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numba
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from . import numba_pairs
+from .numba_lanes import ADDRESS, Emitter, Lanes
+from .numba_pairs import Kind, Load
+
+log = logging.getLogger("xdeconv")
+
+TILE = 256
+LARGEST, TOTAL, NORM, SHARE, CUT, CONSTANT, TAIL = range(7)
+TAILS = 3
+STATES = TAIL + TAILS
+SIX = (types.int64,) * 6
+
+
+def lost(bits: int) -> float:
+    """The part of a row's mass that skipping may lose."""
+    return 2.0**-24 if bits == 32 else 2.0**-40
+
+
+def cuts(bits: int) -> list[float]:
+    """Responsibilities, relative to a row's largest, at which the mass below is measured."""
+    return [lost(bits) * 4.0**-i for i in range(TAILS)]
+
+
+def joint_of_rows(emit: Emitter, kind: Kind, rows: Any, groups: Any, component: Any, joint: Any, *_: Any) -> None:
+    """log alpha N of one component and neighbouring rows."""
+    with cgutils.for_range(emit.builder, groups) as loop:
+        row = emit.at(rows, loop.index, kind.row_numbers * emit.width)
+        value = numba_pairs.log_joint(emit, kind, _columns(emit, row), _constants(emit, component))
+        emit.store(value, emit.at(joint, loop.index, emit.width))
+
+
+def joint_of_table(
+    emit: Emitter, kind: Kind, table: Any, index: Any, count: Any, component: Any, joint: Any, _: Any
+) -> None:
+    """log alpha N of one component and the rows that an index of ``count`` names."""
+    with _groups(emit, index, count) as (places, _remaining):
+        columns = emit.rows(table, kind.row_numbers, places)
+        value = numba_pairs.log_joint(emit, kind, columns.__getitem__, _constants(emit, component))
+        emit.scatter(value, joint, places)
+
+
+def joint_of_best(
+    emit: Emitter, kind: Kind, rows: Any, groups: Any, components: Any, best: Any, out: Any, _: Any
+) -> None:
+    """log alpha N of neighbouring rows, each with a component of its own."""
+    with cgutils.for_range(emit.builder, groups) as loop:
+        row = emit.at(rows, loop.index, kind.row_numbers * emit.width)
+        columns = emit.rows(components, kind.component_numbers, _index_at(emit, best, loop.index))
+        value = numba_pairs.log_joint(emit, kind, _columns(emit, row), columns.__getitem__)
+        emit.store(value, emit.at(out, loop.index, emit.width))
+
+
+def sums_of_rows(
+    emit: Emitter, kind: Kind, rows: Any, groups: Any, component: Any, joint: Any, sums: Any, _: Any
+) -> None:
+    """Add the sums of one component and neighbouring rows with responsibilities ``joint`` to lanes."""
+    with cgutils.for_range(emit.builder, groups) as loop:
+        row = emit.at(rows, loop.index, kind.row_numbers * emit.width)
+        r = emit.load(emit.at(joint, loop.index, emit.width))
+        _add(emit, numba_pairs.sums(emit, kind, _columns(emit, row), _constants(emit, component), r), sums)
+
+
+def sums_of_table(
+    emit: Emitter, kind: Kind, table: Any, index: Any, count: Any, component: Any, joint: Any, sums: Any
+) -> None:
+    """Add the sums of one component and the rows that an index of ``count`` names with responsibilities ``joint`` to lanes."""
+    with _groups(emit, index, count) as (places, remaining):
+        columns = emit.rows(table, kind.row_numbers, places)
+        r = emit.lanes_below(remaining).where(emit.gather(joint, places), emit.constant(0.0))
+        _add(emit, numba_pairs.sums(emit, kind, columns.__getitem__, _constants(emit, component), r), sums)
+
+
+def bounds(emit: Emitter, kind: Kind, components: Any, first: Any, noise: Any, offsets: Any, out: Any, _: Any) -> None:
+    """Components that bound W others from above for every row of a tile with at most this noise (d)."""
+    d, W, stride = kind.d, emit.width, kind.component_numbers
+    here = emit.at(components, first, stride)
+    lines = [
+        emit.transpose([emit.load(here, lane * stride + block) for lane in range(W)]) for block in range(0, stride, W)
+    ]
+    columns = [column for line in lines for column in line]
+    inverse = numba_pairs.bound(emit, kind, columns.__getitem__, _constants(emit, noise))
+    result = [*columns[:d], *inverse, emit.load(emit.at(offsets, first)), *columns[kind.sums :]]
+    for block in range(0, stride, W):
+        for lane, row in enumerate(emit.transpose(result[block : block + W])):
+            emit.store(row, emit.at(out, first, stride), lane * stride + block)
+
+
+def groups_of_table(emit: Emitter, kind: Kind, table: Any, groups: Any, rows: Any, *_: Any) -> None:
+    """Rows one after the other become groups of W rows, column by column."""
+    W, stride = emit.width, kind.row_numbers
+    with cgutils.for_range(emit.builder, groups) as loop:
+        source, target = (emit.at(place, loop.index, stride * W) for place in (table, rows))
+        for block in range(0, stride, W):
+            square = emit.transpose([emit.load(source, lane * stride + block) for lane in range(W)])
+            for a, column in enumerate(square):
+                emit.store(column, target, (block + a) * W)
+
+
+def largest(emit: Emitter, kind: Kind, joint: Any, k: Any, groups: Any, state: Any, best: Any, _: Any) -> None:
+    """The largest entry of each row, and the component that has it."""
+    with _pairs(emit, joint, k, groups) as (value_at, j, group):
+        at = emit.at(state, group, emit.width)
+        value, old = emit.load(value_at), emit.load(at, LARGEST * TILE)
+        larger = value.compare(">", old)
+        emit.store(larger.where(value, old), at, LARGEST * TILE)
+        emit.store_index(larger, j, _index_at(emit, best, group))
+
+
+def exponentials(emit: Emitter, kind: Kind, joint: Any, k: Any, groups: Any, state: Any, *_: Any) -> None:
+    """exp of the distance to each row's largest entry, and their sum."""
+    _exponentials(emit, joint, k, groups, state, [])
+
+
+def exponentials_and_tails(emit: Emitter, kind: Kind, joint: Any, k: Any, groups: Any, state: Any, *_: Any) -> None:
+    """exp of the distance to each row's largest entry, their sum, and the sums of those below each cut."""
+    _exponentials(emit, joint, k, groups, state, cuts(kind.bits))
+
+
+def _exponentials(emit: Emitter, joint: Any, k: Any, groups: Any, state: Any, cuts: list[float]) -> None:
+    with _pairs(emit, joint, k, groups) as (value_at, _j, group):
+        at = emit.at(state, group, emit.width)
+        value = emit.exp(emit.load(value_at) - emit.load(at, LARGEST * TILE))
+        emit.store(value, value_at)
+        emit.store(emit.load(at, TOTAL * TILE) + value, at, TOTAL * TILE)
+        for i, cut in enumerate(cuts):
+            small = value.compare("<", emit.constant(cut)).where(value, emit.constant(0.0))
+            emit.store(emit.load(at, (TAIL + i) * TILE) + small, at, (TAIL + i) * TILE)
+
+
+def logarithms(emit: Emitter, kind: Kind, groups: Any, state: Any, *_: Any) -> None:
+    """The logarithm of each row's total, with its largest entry added."""
+    with cgutils.for_range(emit.builder, groups) as loop:
+        at = emit.at(state, loop.index, emit.width)
+        emit.store(emit.log(emit.load(at, TOTAL * TILE)) + emit.load(at, LARGEST * TILE), at, NORM * TILE)
+
+
+def chosen(emit: Emitter, kind: Kind, joint: Any, groups: Any, state: Any, index: Any, count: Any, _: Any) -> None:
+    """The index of rows that are not below their cut; the others become -inf."""
+    with _selection(emit, groups, index, count) as (group, add):
+        value_at = emit.at(joint, group, emit.width)
+        value = emit.load(value_at)
+        keep = ~value.compare("<", emit.load(emit.at(state, group, emit.width), CUT * TILE))
+        emit.store(keep.where(value, emit.constant(-math.inf)), value_at)
+        add(keep)
+
+
+def responsible(emit: Emitter, kind: Kind, joint: Any, groups: Any, state: Any, index: Any, count: Any, _: Any) -> None:
+    """The index of rows whose exp is not below their cut, and that exp times the row's share as responsibility."""
+    with _selection(emit, groups, index, count) as (group, add):
+        value_at, at = emit.at(joint, group, emit.width), emit.at(state, group, emit.width)
+        value = emit.load(value_at)
+        emit.store(value * emit.load(at, SHARE * TILE), value_at)
+        add(~value.compare("<", emit.load(at, CUT * TILE)))
+
+
+STEPS = {step.__name__: step for step in (
+    joint_of_rows, joint_of_table, joint_of_best, sums_of_rows, sums_of_table, bounds, groups_of_table,
+    largest, exponentials, exponentials_and_tails, logarithms, chosen, responsible,
+)}  # fmt: skip
+
+
+@cache
+def compiled(kind: Kind, step: str) -> int:
+    """The address of a step for a kind of data, compiled now unless the disk has it."""
+    code, mark = kind.code, fingerprint()
+
+    def run(a, b, c, d, e, f):  # type: ignore[no-untyped-def]
+        _emit(code, step, mark, a, b, c, d, e, f)
+
+    name = f"d = {kind.d}, {kind.noise} noise, float{kind.bits}"
+    notice = threading.Timer(1.0, log.info, ("compiling the CPU kernel for %s (once per machine)", name))
+    notice.daemon = True
+    notice.start()
+    try:
+        return int(numba.cfunc(types.void(*SIX), cache=True, nopython=True, error_model="numpy")(run).address)
+    finally:
+        notice.cancel()
+
+
+@intrinsic(prefer_literal=True)
+def _emit(typing: Any, code: Any, step: Any, mark: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any) -> Any:
+    """The instructions of a step, in place of a call."""
+    kind, write = Kind.parse(code.literal_value), STEPS[step.literal_value]
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        write(Emitter(builder, kind.bits), kind, *arguments[3:])
+        return context.get_dummy_value()
+
+    return types.void(code, step, mark, *SIX), generate
+
+
+@cache
+def fingerprint() -> int:
+    """Changes with the files whose instructions end up in a compiled step: Numba's cache looks at one only."""
+    files = sorted(Path(__file__).parent.glob("numba_*.py"))
+    return zlib.crc32(b"".join(file.read_bytes() for file in files))
+
+
+def _columns(emit: Emitter, address: Any) -> Load:
+    return lambda column: emit.load(address, column * emit.width)
+
+
+def _constants(emit: Emitter, address: Any) -> Load:
+    return lambda column: emit.broadcast(address, column)
+
+
+def _index_at(emit: Emitter, index: Any, group: Any) -> Any:
+    return emit.builder.add(index, emit.builder.mul(group, ADDRESS(4 * emit.width)))
+
+
+def _add(emit: Emitter, terms: list[Lanes], lanes: Any) -> None:
+    for i, term in enumerate(terms):
+        emit.store(emit.load(lanes, i * emit.width) + term, lanes, i * emit.width)
+
+
+@contextmanager
+def _groups(emit: Emitter, index: Any, count: Any) -> Iterator[tuple[Any, Any]]:
+    """Loop over an index of rows, W at a time: where the group's indices are, and how many rows remain."""
+    builder, W = emit.builder, ADDRESS(emit.width)
+    groups = builder.udiv(builder.add(count, ADDRESS(emit.width - 1)), W)
+    with cgutils.for_range(builder, groups) as loop:
+        yield _index_at(emit, index, loop.index), builder.sub(count, builder.mul(loop.index, W))
+
+
+@contextmanager
+def _pairs(emit: Emitter, joint: Any, k: Any, groups: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """Loop over components and groups of rows: the address of their entries, component and group."""
+    with cgutils.for_range(emit.builder, k) as outer, cgutils.for_range(emit.builder, groups) as inner:
+        yield emit.at(emit.at(joint, outer.index, TILE), inner.index, emit.width), outer.index, inner.index
+
+
+@contextmanager
+def _selection(emit: Emitter, groups: Any, index: Any, count: Any) -> Iterator[tuple[Any, Callable[[Lanes], None]]]:
+    """Loop over groups of rows with a function that adds some of a group's rows to an index, filled up with row 0."""
+    builder = emit.builder
+    counter = cgutils.alloca_once_value(builder, ADDRESS(0))
+    with cgutils.for_range(builder, groups) as loop:
+
+        def add(chosen: Lanes) -> None:
+            have = builder.load(counter)
+            place = builder.add(index, builder.mul(have, ADDRESS(4)))
+            more = emit.compress(chosen, builder.mul(loop.index, ADDRESS(emit.width)), place)
+            builder.store(builder.add(have, more), counter)
+
+        yield loop.index, add
+    have = builder.load(counter)
+    emit.clear_indices(builder.add(index, builder.mul(have, ADDRESS(4))))
+    emit.store_count(have, count)
