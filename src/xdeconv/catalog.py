@@ -14,11 +14,11 @@ from . import finding, rowchecks
 from .batch import Batch, concatenate
 from .blocks import Block, Part, hashed, join, merged, pooled, side_by_side
 from .conventions import PRESETS
-from .data import ArraySource, permutation
+from .data import ArraySource, Source, permutation
 from .expressions import Expression
-from .prefetch import prefetched
+from .prefetch import prefetched, prefetched_to
 from .readers import BLOCK_ROWS, Piece, ReadError, Table, numbers, open_table, rows_of
-from .recipe import Recipe
+from .recipe import Frame, Recipe
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -138,6 +138,15 @@ class Tally:
 
 
 @dataclass(frozen=True)
+class Place:
+    """The coordinates, the device and the type that batches are wanted in."""
+
+    frame: Frame
+    device: torch.device
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True)
 class CatalogSource:
     """Rows of a table as batches; the order is a pure function of (seed, epoch)."""
 
@@ -151,6 +160,7 @@ class CatalogSource:
     pieces: tuple[int, ...] | None = None
     batch_rows: int | None = None
     seed: int = 0
+    place: Place | None = None
     tally: Tally = field(default_factory=Tally, compare=False, repr=False)
 
     # What a source offers
@@ -182,11 +192,17 @@ class CatalogSource:
     def batches(self, epoch: int, *, rank: int = 0, world: int = 1) -> Iterator[Batch]:
         """One pass; a thread reads ahead."""
         if self.batch_rows is None:
-            return prefetched(self._in_order(rank, world))
+            return self._placed(self._in_order(rank, world))
         if not self.table.shuffled:
             self.tally.say(f"{self.table.name} is not known to be shuffled: batches come from a pool of "
                            f"{POOL_ROWS:,} rows; `xdeconv prepare` makes a shuffled copy")  # fmt: skip
-        return prefetched(self._shuffled(epoch, rank, world, self.batch_rows))
+        return self._placed(self._shuffled(epoch, rank, world, self.batch_rows))
+
+    def standardized(
+        self, shift: torch.Tensor, scale: torch.Tensor, device: torch.device, dtype: torch.dtype
+    ) -> Source:
+        """The source in latent coordinates (v - shift) / scale: rows are assembled in them at once."""
+        return replace(self, place=Place(Frame(shift.numpy(), scale.numpy()), device, dtype))
 
     def passes(self, keep: Sequence[str]) -> Iterator[tuple[Batch, pa.RecordBatch]]:
         """One pass in order: batches, and the columns to keep of the same rows."""
@@ -220,7 +236,8 @@ class CatalogSource:
                 if i == 0 and not few:
                     break
         whole = join(found)
-        return self._batch(whole.take(permutation(whole.n, seed, -2).numpy()[:size]))
+        batch = self._batch(whole.take(permutation(whole.n, seed, -2).numpy()[:size]))
+        return batch.to(self.place.device) if self.place else batch
 
     def held(self) -> CatalogSource | ArraySource:
         """The source in memory if it is small or ``memory`` says so, else as it is."""
@@ -353,13 +370,19 @@ class CatalogSource:
             yield from self._batch(mixed).chunks(size) if mixed.n else ()
             turn += 1 + last
 
+    def _placed(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        device = self.place.device if self.place else torch.device("cpu")
+        return prefetched_to(batches, lambda batch: batch.to(device), device)
+
     def _batch(self, block: Block) -> Batch:
-        x, noise = self.recipe.assemble(block.columns, block.n)
-        weight = self.recipe.weight
+        place, weight = self.place, self.recipe.weight
+        kind = np.float32 if place and place.dtype == torch.float32 else np.float64
+        x, noise = self.recipe.assemble(block.columns, block.n, place.frame if place else None, kind)
         return Batch(
             x=torch.from_numpy(x),
             noise=None if noise is None else torch.from_numpy(noise),
-            weight=None if weight is None else torch.from_numpy(np.array(block.columns[weight], dtype=float)),
+            weight=None if weight is None else torch.from_numpy(np.array(block.columns[weight], dtype=kind)),
+            scale=torch.from_numpy(place.frame.scale) if place else None,
             missing=bool(np.isnan(x).any()),
         )
 

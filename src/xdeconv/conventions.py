@@ -72,6 +72,13 @@ def recognise(columns: Collection[str]) -> Convention | None:
     return next((convention for convention in KNOWN if convention.fits(columns)), None)
 
 
+def known_units(columns: Collection[str], file_units: Mapping[str, str]) -> dict[str, str]:
+    """Units of a table's columns: the file's own, else those of the catalogue whose names it has."""
+    convention = recognise(columns)
+    found = {name: unit for name, unit in convention.units.items() if name in columns} if convention else {}
+    return {**found, **file_units}
+
+
 PAPER_COLUMNS = (*ASTROMETRY, "bp_rp", "phot_g_mean_mag")
 PRESETS: Mapping[str, Mapping[str, object]] = {
     # Ritchie & Murray (2019) as their text says: photometry has no error, so a constant variance of 1e-2.

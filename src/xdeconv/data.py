@@ -143,6 +143,8 @@ def standardized(
     source: Source, shift: torch.Tensor, scale: torch.Tensor, device: torch.device, dtype: torch.dtype
 ) -> Source:
     """A source in other coordinates: held ones are converted once, streams batch by batch."""
+    if hasattr(source, "standardized"):  # a stream that can do it while it reads
+        return source.standardized(shift, scale, device, dtype)
     moved = StandardizedSource(source, shift, scale, device, dtype)
     if isinstance(source, ArraySource):
         return replace(source, batch=moved.convert(source.batch))

@@ -135,7 +135,7 @@ class Deviation:
         sd = self.source if isinstance(self.source, float) else np.asarray(self.source.value(columns), dtype=float)
         sd = sd * self.factor if self.factor != 1.0 else sd
         if self.latitude:
-            sd = sd / np.cos(np.radians(columns[self.latitude].astype(float)))
+            sd = sd / np.cos(columns[self.latitude] * (np.pi / 180))
         return sd if self.inflate is None else sd * np.asarray(self.inflate.value(columns), dtype=float)
 
 
@@ -220,8 +220,9 @@ class Recipe:
             if name not in values:
                 values[name], slopes[name] = raw[name], self.quantities[name].terms
         deviations = {name: deviation.value(columns) for name, deviation in self.deviations.items()}
-        correlations = {pair: columns[c] if isinstance(c, str) else c for pair, c in self.correlations.items()}
-        x = np.stack([values[name] for name in self.features])
+        correlations = {pair: np.asarray(columns[c], dtype=float) if isinstance(c, str) else float(c)
+                        for pair, c in self.correlations.items()}  # fmt: skip
+        x = np.array([values[name] for name in self.features])
         return Evaluated(x, [slopes[name] for name in self.features], deviations, correlations)
 
     def _through(self, partials: Mapping[str, Any]) -> dict[str, Any]:
@@ -232,21 +233,34 @@ class Recipe:
                 total[source] = total.get(source, 0.0) + coefficient * slope
         return total
 
-    def assemble(self, columns: Columns, rows: int) -> tuple[Array, Array | None]:
-        """Values (p, n) with NaN for missing, and noise as a Batch wants it: packed, diagonal, one column, or None."""
+    def assemble(
+        self, columns: Columns, rows: int, frame: Frame | None = None, dtype: Any = np.float64
+    ) -> tuple[Array, Array | None]:
+        """Values (p, n) with NaN for missing, and noise as a Batch wants it: packed, diagonal, one column, or None.
+
+        With a frame, both are in its coordinates.
+        """
         kind, p = self.kind, len(self.features)
-        x = np.empty((p, rows))
+        x = np.empty((p, rows), dtype)
         lines = {"none": 0, "shared": p, "diagonal": p, "full": packed_size(p)}[kind]
-        noise = np.empty((lines, 1 if kind == "shared" else rows))
+        noise = np.empty((lines, 1 if kind == "shared" else rows), dtype)
         for start in range(0, rows, STRIP):
             part = slice(start, start + STRIP)
             found = self.evaluate({name: column[part] for name, column in columns.items()})
-            x[:, part] = found.x
+            x[:, part] = found.x if frame is None else (found.x - frame.shift[:, None]) / frame.scale[:, None]
             if kind == "shared":
-                noise[:, 0] = found.constants()
+                noise[:, 0] = found.constants() if frame is None else found.constants() / frame.scale**2
             elif kind != "none":
-                found.covariance(noise[:, part], kind == "full")
+                found.covariance(noise[:, part], kind == "full", None if frame is None else frame.scale)
         return x, None if kind == "none" else noise
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Coordinates (v - shift) / scale, (p,) each."""
+
+    shift: Array
+    scale: Array
 
 
 @dataclass(frozen=True)
@@ -258,44 +272,47 @@ class Evaluated:
     deviations: Mapping[str, Any]
     correlations: Mapping[tuple[str, str], Any]
 
-    def correlation(self, s: str, t: str) -> Any:
-        """The correlation of two sources: a number or (n,)."""
-        if s == t:
-            return 1.0
-        return self.correlations.get((s, t), self.correlations.get((t, s), 0.0))
-
     def constants(self) -> Array:
         """Variances (p,) of features whose deviations are numbers."""
-        return np.array(
-            [sum((k * self.deviations[s]) ** 2 for s, k in slope.items()) for slope in self.slopes], dtype=float
-        )
+        each = [sum((k * self.deviations[s]) ** 2 for s, k in slope.items()) for slope in self.slopes]
+        return np.array(each, dtype=float)
 
-    def covariance(self, out: Array, full: bool) -> None:
+    def covariance(self, out: Array, full: bool, scale: Array | None = None) -> None:
         """J C J^T into ``out``: packed lower triangles, or the diagonal alone; 0 where a value is missing."""
-        parts = [self._scaled(a) for a in range(len(self.x))]
+        known = {pair: _cleared(r, np.isnan(r)) for pair, r in self.correlations.items()}
+        parts = [self._scaled(a, 1.0 if scale is None else scale[a]) for a in range(len(self.x))]
         for a in range(len(self.x)):
             for b in range(a + 1) if full else (a,):
-                self._entry(parts[a], parts[b], out[packed_size(a) + b if full else a])
-        self._clear(out, full)
+                _entry(parts[a], parts[b], known, out[packed_size(a) + b if full else a])
 
-    def _scaled(self, a: int) -> dict[str, Any]:
-        """Slope times deviation of each source of a feature, 0 where not known (checked elsewhere)."""
-        found = {source: slope * self.deviations[source] for source, slope in self.slopes[a].items()}
-        return {source: np.nan_to_num(value, nan=0.0) for source, value in found.items()}
+    def _scaled(self, a: int, scale: float) -> dict[str, Any]:
+        """Slope times deviation of each source of a feature, 0 where its value is missing."""
+        missing = np.isnan(self.x[a])
+        return {s: _cleared(k * self.deviations[s] / scale, missing) for s, k in self.slopes[a].items()}
 
-    def _entry(self, left: Mapping[str, Any], right: Mapping[str, Any], out: Array) -> None:
+
+def _cleared(values: Any, missing: Array) -> Any:
+    """Values with 0 where something is missing."""
+    if not missing.any():
+        return values
+    return np.where(missing, 0.0, values)
+
+
+def _entry(left: Mapping[str, Any], right: Mapping[str, Any], known: Mapping[tuple[str, str], Any], out: Array) -> None:
+    """The sum over pairs of sources into one line of the covariance."""
+    empty = True
+    for s, u in left.items():
+        for t, v in right.items():
+            r = 1.0 if s == t else known.get((s, t), known.get((t, s), 0.0))
+            if isinstance(r, float) and r == 0.0:
+                continue
+            product = u * v
+            if not (isinstance(r, float) and r == 1.0):
+                product *= r
+            if empty:
+                out[:] = product
+            else:
+                out += product
+            empty = False
+    if empty:
         out[:] = 0.0
-        for s, u in left.items():
-            for t, v in right.items():
-                r = self.correlation(s, t)
-                if np.ndim(r):
-                    out += np.nan_to_num(r, nan=0.0) * u * v
-                elif r:
-                    out += u * v if r == 1.0 else r * u * v
-
-    def _clear(self, out: Array, full: bool) -> None:
-        missing = np.isnan(self.x)
-        for a in np.flatnonzero(missing.any(axis=1)).tolist():
-            lines = [packed_size(max(a, b)) + min(a, b) for b in range(len(self.x))] if full else [a]
-            for line in lines:
-                out[line, missing[a]] = 0.0

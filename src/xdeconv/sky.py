@@ -130,7 +130,7 @@ def parse_transform(text: str) -> Any:
         if kind in ("galactic", "galactic-positions") and not numbers:
             return galactic(kind == "galactic")
         if kind == "tangent" and len(numbers) == 2:
-            return tangent(*numbers)
+            return tangent(numbers[0], numbers[1])
         if kind == "rotation" and len(numbers) == 4:
             return rotation((numbers[0], numbers[1]), (numbers[2], numbers[3]))
     except ValueError as problem:

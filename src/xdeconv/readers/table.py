@@ -12,7 +12,7 @@ import numpy as np
 if TYPE_CHECKING:
     import pyarrow as pa
 
-BLOCK_ROWS = 1 << 17
+BLOCK_ROWS = 1 << 16
 Array = np.ndarray
 
 
