@@ -10,7 +10,7 @@ import ast
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
@@ -132,7 +132,10 @@ def _number(node: ast.Constant) -> Any:
 
 
 def _name(node: ast.Name, columns: Columns) -> Any:
-    return columns[node.id] if node.id in columns else CONSTANTS[node.id]
+    if node.id not in columns:
+        return CONSTANTS[node.id]
+    column = columns[node.id]
+    return column.astype(float) if column.dtype.kind == "f" and column.dtype != float else column
 
 
 def _value(node: ast.expr, columns: Columns) -> Any:
@@ -148,7 +151,7 @@ def _value(node: ast.expr, columns: Columns) -> Any:
         return np.logical_not(inner) if isinstance(node.op, (ast.Not, ast.Invert)) else _signed(node.op, inner)
     if isinstance(node, ast.BoolOp):
         join = np.logical_and if isinstance(node.op, ast.And) else np.logical_or
-        return join.reduce([np.asarray(_value(part, columns), dtype=bool) for part in node.values])
+        return reduce(join, [np.asarray(_value(part, columns), dtype=bool) for part in node.values])
     if isinstance(node, ast.Compare):
         return _compare(node, columns)
     assert isinstance(node, ast.Call)
@@ -166,7 +169,7 @@ def _compare(node: ast.Compare, columns: Columns) -> Any:
         raise ValueError(f"{ast.unparse(node)!r}: compare with < <= > >= == or !=")
     found = [COMPARE[type(op)](a, b) for op, a, b in zip(node.ops, sides, sides[1:], strict=False)]
     missing = [np.isnan(side) for side in sides if np.asarray(side).dtype.kind == "f"]
-    return np.logical_and.reduce([*found, *(np.logical_not(m) for m in missing)])
+    return reduce(np.logical_and, [*found, *(np.logical_not(m) for m in missing)])
 
 
 def _binary(node: ast.BinOp) -> tuple[Callable[..., Any], tuple[Callable[..., Any], ...]]:

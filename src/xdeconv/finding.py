@@ -82,7 +82,7 @@ class _Finder:
         made_units = {name: t.units[i] for name, (t, i) in derived.items()}
         recipe = Recipe(
             features=chosen.columns,
-            units=tuple(made_units.get(c) or chosen.unit.get(c) or self._unit(c) or "" for c in chosen.columns),
+            units=tuple(made_units.get(c) or self._unit(c) or "" for c in chosen.columns),
             quantities=quantities,
             deviations=deviations,
             correlations=self._correlations(list(deviations)),
@@ -123,7 +123,8 @@ class _Finder:
     def _unit(self, name: str) -> str | None:
         """The unit of a column: the user's word, the file's, or the catalogue's."""
         known = self.convention.units.get(name) if self.convention else None
-        return self.choices.unit.get(name) or self.file_units.get(name) or known
+        found = self.choices.unit.get(name) or self.file_units.get(name) or known
+        return units.tidy(found) if found else None
 
     # Errors
 

@@ -135,7 +135,7 @@ class Deviation:
         sd = self.source if isinstance(self.source, float) else np.asarray(self.source.value(columns), dtype=float)
         sd = sd * self.factor if self.factor != 1.0 else sd
         if self.latitude:
-            sd = sd / np.cos(columns[self.latitude] * (np.pi / 180))
+            sd = sd / np.cos(np.asarray(columns[self.latitude], dtype=float) * (np.pi / 180))
         return sd if self.inflate is None else sd * np.asarray(self.inflate.value(columns), dtype=float)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,6 +102,15 @@ def with_units(schema: pa.Schema, units: Mapping[str, str]) -> pa.Schema:
 
 
 def _reader(path: str) -> Any:
+    try:
+        return _mapped(path, os.path.getmtime(path))
+    except OSError as problem:
+        raise ReadError(f"{path} cannot be read: {problem}") from problem
+
+
+@lru_cache(maxsize=4)
+def _mapped(path: str, changed: float) -> Any:
+    """The file mapped into memory, as it was when last changed."""
     import pyarrow as pa
 
     try:

@@ -36,6 +36,7 @@ class FitsTable:
             with _fits(str(path)) as file:
                 table = _table(file, str(path))
                 rows = table.header["NAXIS2"]
+                _refuse_short(table, path)
                 starts = range(0, rows, BLOCK_ROWS)
                 pieces += [Piece(str(path), "block", i, min(BLOCK_ROWS, rows - s), s) for i, s in enumerate(starts)]
                 columns = columns or tuple(table.columns.names)
@@ -61,6 +62,13 @@ def _fits(path: str) -> Any:
         return fits.open(path, memmap=not path.endswith(".gz"))
     except OSError as problem:
         raise ReadError(f"{path} is damaged or no FITS file: {problem}") from problem
+
+
+def _refuse_short(table: Any, path: Path) -> None:
+    """Refuse a file that ends before its table does."""
+    end = (table.fileinfo() or {}).get("datLoc", 0) + table.header["NAXIS1"] * table.header["NAXIS2"]
+    if path.suffix != ".gz" and end > path.stat().st_size:
+        raise ReadError(f"{path} is damaged: it ends before its table does")
 
 
 def _table(file: Any, path: str) -> Any:

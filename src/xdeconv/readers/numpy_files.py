@@ -62,7 +62,12 @@ def array_table(array: Any, name: str, names: Sequence[str] | None = None) -> Ar
 def read_numpy(path: Path, names: Sequence[str] | None = None) -> ArrayTable:
     """A .npy file by memory map, or a .npz file."""
     try:
-        loaded = np.load(path, mmap_mode="r" if path.suffix == ".npy" else None, allow_pickle=False)
-        return array_table(dict(loaded) if path.suffix == ".npz" else loaded, str(path), names)
-    except (OSError, EOFError, zipfile.BadZipFile) as problem:
+        found = _arrays(path) if path.suffix == ".npz" else np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as problem:
         raise ReadError(f"{path} is damaged or no NumPy file: {problem}") from problem
+    return array_table(found, str(path), names)
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    with open(path, "rb") as file:
+        return dict(np.load(file, allow_pickle=False))

@@ -122,7 +122,10 @@ def _header(comments: list[str], names: str) -> Header:
 
 def _fact(line: str, key: str) -> str | None:
     """The value of a key in a line of the YAML header, which has one entry a line or one column a line."""
-    found = re.match(rf"^[\s\-]*{key}:\s*(.+)$", line) or re.search(rf"[{{,]\s*{key}:\s*([^,}}]+)", line)
+    if "{" in line:
+        found = re.search(rf"[{{,]\s*{key}:\s*([^,}}]+)", re.sub(r"description: *('[^']*'|\"[^\"]*\")", "", line))
+    else:
+        found = re.match(rf"^[\s\-]*{key}:\s*(.+)$", line)
     return found[1].strip().strip("'\"") if found else None
 
 
