@@ -2,18 +2,27 @@
 
 import io
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
 from rich.console import Console
 
 import xdeconv as xd
-from xdeconv import demo
+from xdeconv import demo, hipparcos
 from xdeconv.maxima import climb, find_maxima, log_density, log_excess, one_gaussian
 
 
+@pytest.fixture(autouse=True, scope="module")
+def read_once():
+    """Spare the tests from reading the catalogue again and again."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hipparcos, "read", cache(hipparcos.read))
+        yield
+
+
 def small(output, **changes):
-    return demo.run(output, **{"verbose": False, "stars": 4000, "epochs": 30, "restarts": 1} | changes)
+    return demo.run(output, **{"verbose": False, "stars": 4000, "epochs": 30, "starts": 2} | changes)
 
 
 @pytest.fixture(scope="module")
@@ -36,14 +45,21 @@ def test_velocities_near_the_sun_are_the_known_ones(found):
     np.testing.assert_allclose(np.sqrt(np.diagonal(whole.covariances[0])), [32, 22, 15], rtol=0.15)
 
 
-def test_prediction_gains_what_the_truth_gains():
-    sky = demo._stars(seed=0, count=6000)
+@pytest.mark.parametrize(("epochs", "least"), [(5, -1.0), (60, -0.1)])
+def test_prediction_gains_no_more_than_the_truth(epochs, least):
+    """However short the fit: a Gaussian that has not converged would be too easy to beat."""
     truth = uv([0.5, 0.5], [(-40.0, -20.0), (40.0, 10.0)], [100.0, 100.0])
-    sky = replace(sky, x=truth.sample(len(sky), seed=1, noise=sky.noise, projection=sky.projection))
-    prediction = demo.predict_other(sky, demo.Settings(epochs=60, restarts=1))
+    sky = simulated(truth)
+    prediction = demo.predict_other(sky, demo.Settings(epochs=epochs, starts=1))
     possible = _gain_of(truth, sky)
-    assert possible > 0.3
-    assert possible - 0.1 < prediction.gain < possible + 3 * prediction.gain_error
+    assert possible > 0.2  # nats per star: the problem is worth asking
+    assert least < prediction.gain - possible < 3 * prediction.gain_error
+
+
+def simulated(truth: xd.Mixture) -> demo.Velocities:
+    """Stars at real places with real noise, and velocities of a known distribution."""
+    sky = demo._stars(seed=0, count=6000)
+    return replace(sky, x=truth.sample(len(sky), seed=1, noise=sky.noise, projection=sky.projection))
 
 
 def _gain_of(truth: xd.Mixture, sky: demo.Velocities) -> float:
@@ -58,10 +74,15 @@ def _gain_of(truth: xd.Mixture, sky: demo.Velocities) -> float:
 
 
 def test_one_gaussian_gains_nothing_from_more_components():
-    sky = demo._stars(seed=0, count=6000)
-    truth = uv([1.0], [(-10.0, -20.0)], [400.0])
-    sky = replace(sky, x=truth.sample(len(sky), seed=1, noise=sky.noise, projection=sky.projection))
-    assert demo.predict_other(sky, demo.Settings(epochs=10, restarts=1)).gain < 0.005
+    sky = simulated(uv([1.0], [(-10.0, -20.0)], [400.0]))
+    assert demo.predict_other(sky, demo.Settings(epochs=10, starts=1)).gain < 0.005
+
+
+def test_gains_of_all_starts_are_told(found):
+    result, page = found
+    assert len(result.prediction.gains) == 2
+    assert result.prediction.gain == result.prediction.gains[0]
+    assert "over 2 starts" in " ".join(page.split())
 
 
 def test_files_are_written(found):
@@ -102,7 +123,7 @@ def test_a_file_in_the_way_is_refused(tmp_path):
 
 
 def verdicts(mixture: xd.Mixture) -> dict[str, str]:
-    return {group.name: group.verdict for group in demo.judge_groups(mixture)[1]}
+    return {group.name: group.verdict for group in demo.judge_groups([mixture])[1]}
 
 
 @pytest.mark.parametrize("name", demo.GROUPS)
@@ -115,8 +136,16 @@ def test_a_clump_is_a_peak(name):
 
 def test_a_bulge_without_a_maximum_is_a_shoulder():
     mixture = uv([0.98, 0.02], [(0.0, -20.0), demo.GROUPS["Hercules"]], [600.0, 60.0])
-    assert len(demo.judge_groups(mixture)[0]) == 1
+    assert len(demo.judge_groups([mixture])[0]) == 1
     assert verdicts(mixture)["Hercules"] == "shoulder"
+
+
+def test_verdicts_of_all_starts_are_told():
+    clump = uv([0.9, 0.1], [(0.0, -20.0), demo.GROUPS["Sirius"]], [900.0, 9.0])
+    none = uv([1.0], [(40.0, -20.0)], [600.0])
+    group = demo.judge_groups([clump, none, clump])[1][0]
+    assert (group.name, group.verdict, group.agree) == ("Sirius", "peak", 2)
+    assert group.verdicts == ("peak", "not resolved", "peak")
 
 
 def test_a_smooth_density_resolves_nothing():

@@ -63,6 +63,11 @@ def test_heavier_components_are_more_opaque():
     assert alpha[0] == pytest.approx(plot.FAINTEST, abs=0.01)
 
 
+def test_opacity_never_passes_one():
+    weights = np.random.default_rng(0).dirichlet(np.ones(10), size=1000)
+    assert max(plot.opacity(line).max() for line in weights) <= 1
+
+
 def test_marginal_has_area_one(mixture):
     data = np.append(mixture.sample(20_000, seed=0)[:, 0], np.nan)
     ax = plot.marginal_1d(mixture, "x", data=data, limits=(-6.0, 10.0))

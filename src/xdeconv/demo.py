@@ -7,13 +7,15 @@ still tell the whole distribution of (U, V, W): every row has its own projection
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from . import hipparcos, plot
+from .batch import Batch
 from .fitting import FitResult, fit
 from .hipparcos import Velocities
 from .maxima import find_maxima, log_density, log_excess, one_gaussian
@@ -30,12 +32,14 @@ Array = np.ndarray
 
 COMPONENTS, PRIOR = 10, Prior(w=4.0)  # km^2/s^2, as Bovy, Hogg & Roweis (2009) chose
 TOL = 1e-6  # nats per star in an epoch
+GAUSSIAN_EPOCHS = 2000  # enough to converge: a Gaussian that has not would be too easy to beat
 LABELS, UNITS = ("U", "V", "W"), ("km/s",) * 3
 GROUPS = {"Sirius": (9.0, 3.0), "Pleiades": (-12.0, -22.0), "Hyades": (-40.0, -20.0), "Hercules": (-30.0, -50.0)}
 NEAR = 8.0  # km/s: how far from a group's place in the literature its maximum may lie
 VERDICTS = """A group is a [b]peak[/b] when the U-V density has a maximum within 8 km/s of its place in the literature,
 a [b]shoulder[/b] when only the ratio of that density to one Gaussian of the same mean and covariance has one,
-and otherwise [b]not resolved[/b]."""
+and otherwise [b]not resolved[/b]. EM ends in different places from different starts: a verdict on which they do not
+agree is not worth much."""
 VIEW = {"U": (-90.0, 70.0), "V": (-85.0, 35.0), "W": (-55.0, 40.0)}
 WHERE_NAMED = {"Hyades": (-34, -14)}  # points from the cross to its name, where the usual place hides something
 
@@ -46,32 +50,45 @@ class Settings:
 
     seed: int = 0
     epochs: int = 400
-    restarts: int = 3
+    starts: int = 3
     verbose: bool = False
 
 
 @dataclass(frozen=True)
 class Group:
-    """A moving group: its (U, V) in the literature, what the fit shows there, where, and at what distance in km/s."""
+    """A moving group: its (U, V) in the literature, what the likeliest fit shows, where, at what distance in km/s.
+
+    ``verdicts`` has one for each start, the likeliest first.
+    """
 
     name: str
     literature: tuple[float, float]
     verdict: str
     found: tuple[float, float] | None
     distance: float | None
+    verdicts: tuple[str, ...] = ()
+
+    @property
+    def agree(self) -> int:
+        """How many starts come to the same verdict."""
+        return self.verdicts.count(self.verdict)
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """How well one tangential component follows from the other, in nats per star, and the gain over one Gaussian."""
+    """How well one tangential component follows from the other, in nats per star, and the gain over one Gaussian.
+
+    ``gains`` has one for each start, the likeliest first; ``gain_error`` is the scatter of that one among stars alone.
+    """
 
     mixture: float
     gaussian: float
     gain_error: float
+    gains: tuple[float, ...]
 
     @property
     def gain(self) -> float:
-        return self.mixture - self.gaussian
+        return self.gains[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,12 +113,13 @@ def run(
     *,
     stars: int | None = None,
     epochs: int = Settings.epochs,
-    restarts: int = Settings.restarts,
+    starts: int = Settings.starts,
 ) -> Demo:
     """Fit the velocities of Hipparcos stars, say what is seen, and write hipparcos.safetensors and hipparcos.png.
 
-    ``stars`` takes only so many, at random; ``epochs`` and ``restarts`` are those of each fit; all is decided by
-    ``seed``. Nothing is printed unless ``verbose``.
+    ``stars`` takes only so many, at random; every fit is made from several ``starts``, of ``epochs`` passes each, the
+    likeliest is kept, and what the others say is told beside it. All is decided by ``seed``. Nothing is printed unless
+    ``verbose``.
     """
     from rich.console import Console
 
@@ -111,14 +129,14 @@ def run(
     sky = _stars(seed, stars)
     say.print(f"[b]{len(sky)}[/b] main-sequence stars of Hipparcos with parallax/error > 10, two velocities each")
 
-    settings = Settings(seed, epochs, restarts, verbose)
+    settings = Settings(seed, epochs, starts, verbose)
     say.print(f"Fitting {COMPONENTS} components to one velocity of each star, to predict the other")
     prediction = predict_other(sky, settings)
     say.print(f"Fitting {COMPONENTS} components to both velocities")
-    result = _fit(sky, COMPONENTS, settings)
-    mixture = _described(result, sky)
+    mixtures = [_described(fitted, sky) for fitted in _fit(sky, COMPONENTS, settings)]
+    mixture = mixtures[0]
 
-    maxima, groups = judge_groups(mixture)
+    maxima, groups = judge_groups(mixtures)
     model, picture = folder / "hipparcos.safetensors", folder / "hipparcos.png"
     mixture.save(model)
     draw(mixture, picture)
@@ -143,9 +161,13 @@ def _stars(seed: int, count: int | None) -> Velocities:
     return sky[np.sort(np.random.default_rng(seed).permutation(len(sky))[:count])]
 
 
-def _fit(sky: Velocities, components: int, settings: Settings) -> FitResult:
-    how = asdict(settings)
-    return fit(sky.x, components, noise=sky.noise, projection=sky.projection, method=EM(prior=PRIOR), tol=TOL, **how)
+def _fit(sky: Velocities, components: int, settings: Settings) -> list[FitResult]:
+    """A fit from each start, likeliest first."""
+    batch = Batch.from_arrays(sky.x, sky.noise, sky.projection)
+    method, epochs, verbose = EM(prior=PRIOR), settings.epochs, settings.verbose
+    seeds = [1000 * settings.seed + start for start in range(settings.starts)]
+    results = [fit(batch, components, method=method, seed=s, epochs=epochs, tol=TOL, verbose=verbose) for s in seeds]
+    return sorted(results, key=lambda result: -result.loglik)
 
 
 def _described(result: FitResult, sky: Velocities) -> Mixture:
@@ -169,10 +191,11 @@ def predict_other(sky: Velocities, settings: Settings) -> Prediction:
     x[np.arange(len(sky)), hidden] = np.nan
     seen = replace(sky, x=x)
     many = _fit(seen, COMPONENTS, settings)
-    one = _fit(seen, 1, replace(settings, restarts=1, verbose=False))
-    mixture, gaussian = (_log_prob(fitted, sky) - _log_prob(fitted, seen) for fitted in (many, one))
-    error = np.std(mixture - gaussian) / np.sqrt(len(sky))
-    return Prediction(float(mixture.mean()), float(gaussian.mean()), float(error))
+    (one,) = _fit(seen, 1, replace(settings, starts=1, verbose=False, epochs=GAUSSIAN_EPOCHS))
+    gaussian, *mixtures = (_log_prob(fitted, sky) - _log_prob(fitted, seen) for fitted in (one, *many))
+    gains = tuple(float(np.mean(mixture - gaussian)) for mixture in mixtures)
+    error = np.std(mixtures[0] - gaussian) / np.sqrt(len(sky))
+    return Prediction(float(mixtures[0].mean()), float(gaussian.mean()), float(error), gains)
 
 
 def _log_prob(fitted: FitResult, sky: Velocities) -> Array:
@@ -182,12 +205,20 @@ def _log_prob(fitted: FitResult, sky: Velocities) -> Array:
 # Moving groups
 
 
-def judge_groups(mixture: Mixture) -> tuple[Array, tuple[Group, ...]]:
-    """The maxima (m, 2) of the U-V density, and what there is at each group's place, as VERDICTS defines it."""
+def judge_groups(mixtures: Sequence[Mixture]) -> tuple[Array, tuple[Group, ...]]:
+    """The maxima (m, 2) of the first mixture's U-V density, and its groups with the verdicts of all mixtures."""
+    seen = [_maxima(mixture) for mixture in mixtures]
+    lines = [[_judge(name, *tops) for tops in seen] for name in GROUPS]
+    groups = tuple(replace(line[0], verdicts=tuple(group.verdict for group in line)) for line in lines)
+    return seen[0][0], groups
+
+
+def _maxima(mixture: Mixture) -> tuple[Array, Array]:
+    """Maxima of the U-V density, and of its ratio to one Gaussian."""
     pair = mixture.marginal(["U", "V"])
     starts = np.concatenate([list(GROUPS.values()), pair.means])
     peaks, shoulders = (find_maxima(surface(pair), starts) for surface in (log_density, log_excess))
-    return peaks, tuple(_judge(name, peaks, shoulders) for name in GROUPS)
+    return peaks, shoulders
 
 
 def _judge(name: str, peaks: Array, shoulders: Array) -> Group:
@@ -236,12 +267,17 @@ def _tell(demo: Demo, say: Console) -> None:
     others = [top for top in demo.maxima if all(np.linalg.norm(top - place) > NEAR for place in GROUPS.values())]
     if others:
         say.print("Maxima near none of them: " + ", ".join(f"({u:.0f}, {v:.0f})" for u, v in others))
-    gain = demo.prediction
-    say.print(
-        f"One velocity of each star held out: given the other, the mixture predicts it better than one Gaussian by "
-        f"[b]{gain.gain:.3f} ± {gain.gain_error:.3f}[/b] nats per star ({gain.mixture:.3f} against {gain.gaussian:.3f})"
-    )
+    say.print(_prediction_line(demo.prediction))
     say.print(f"Wrote {demo.model} and {demo.picture} in {demo.seconds:.0f} s")
+
+
+def _prediction_line(told: Prediction) -> str:
+    spread = f"{min(told.gains):.3f} to {max(told.gains):.3f} over {len(told.gains)} starts"
+    return (
+        "One velocity of each star held out: given the other, the likeliest fit predicts it better than a Gaussian by "
+        f"[b]{told.gain:.3f}[/b] nats per star ({told.mixture:.3f} against {told.gaussian:.3f}); "
+        f"± {told.gain_error:.3f} from the scatter among stars alone, {spread}"
+    )
 
 
 def _component_table(mixture: Mixture) -> Table:
@@ -259,10 +295,11 @@ def _group_table(demo: Demo) -> Table:
     from rich.table import Table
 
     table = Table(title="Moving groups: (U, V) in km/s", title_justify="left")
-    for title in ("group", "literature", "here", "maximum at", "distance"):
+    for title in ("group", "literature", "here", "starts", "maximum at", "distance"):
         table.add_column(title)
     for group in demo.groups:
         found = "" if group.found is None else "({:.1f}, {:.1f})".format(*group.found)
         distance = "" if group.distance is None else f"{group.distance:.1f}"
-        table.add_row(group.name, "({:.0f}, {:.0f})".format(*group.literature), group.verdict, found, distance)
+        place, agree = "({:.0f}, {:.0f})".format(*group.literature), f"{group.agree} of {len(group.verdicts)}"
+        table.add_row(group.name, place, group.verdict, agree, found, distance)
     return table

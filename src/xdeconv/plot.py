@@ -197,7 +197,7 @@ def enclosing_levels(density: Array, enclosed: Sequence[float]) -> Array:
 
 def opacity(weights: Array) -> Array:
     """Opacities (k,): 1 for the heaviest component, less in proportion to the weight, never quite nothing."""
-    return FAINTEST + (1 - FAINTEST) * weights / weights.max()
+    return np.minimum(FAINTEST + (1 - FAINTEST) * weights / weights.max(), 1.0)  # rounding may pass 1
 
 
 def axis_title(mixture: Mixture, coordinate: Coordinate) -> str:
