@@ -89,7 +89,6 @@ class _Run:
     ) -> None:
         from . import numba_rows
         from .numba_pairs import Kind
-        from .numba_tiles import fingerprint
 
         k, d = means.shape
         n, p, projected = batch.n, batch.p, batch.projection is not None
@@ -97,15 +96,16 @@ class _Run:
         kind = Kind(d, p, noise, projected, not batch.shared and (batch.missing or projected), _bits(batch))
         bounded = skip and k >= MIN_COMPONENTS and not projected and not batch.shared
         self.kind, self.k, self.n = kind, k, n
-        self.components, self.pivots, self.whitening = _components(log_weights, means, covariances, batch, kind)
-        shape = (want, skip, bounded, noise == "full", d, kind.row_numbers, kind.bound.row_numbers,
-                 kind.component_numbers, kind.sums)  # fmt: skip
+        self.components, pivots, self.whitening = _components(log_weights, means, covariances, batch, kind)
+        shape = numba_rows.Shape(want, int(skip), int(bounded), int(noise == "full"), d, kind.row_numbers,
+                                 kind.bound.row_numbers, kind.component_numbers, kind.sums)  # fmt: skip
+        self.how = numba_rows.steps(kind, want, skip, bounded), shape
         empty = batch.x.new_empty(0)
         S = batch.x.new_empty(0, 1) if batch.shared else batch.x.new_zeros(p, 1) if batch.noise is None else batch.noise
         R = batch.x.new_empty(0, n) if batch.projection is None else batch.projection.reshape(-1, n)
         unit = np.zeros(p) if batch.scale is None else batch.scale.double().log().numpy()
         self.arguments = (
-            numba_rows.steps(kind, want, skip, bounded), np.array(shape, np.int64), self.components, self.pivots,
+            self.components, pivots,
             batch.x.numpy(), S.expand(-1, n).numpy(), R.numpy(),
             (empty if batch.weight is None else batch.weight).numpy(),
             (empty[None] if batch.log_prior is None else batch.log_prior).numpy(),
@@ -116,7 +116,7 @@ class _Run:
         dtype = self.components.dtype
         self.log_prob = np.empty(n if want == numba_rows.LOG_PROB else 0, dtype)
         self.log_joint = np.empty((n, k) if want == numba_rows.LOG_JOINT else (0, k), dtype)
-        self.loop = numba_rows.loop(kind.bits, fingerprint())
+        self.loop = numba_rows.loop(kind.bits)
 
     def chunks(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """Compute all rows; the sums (k, ...) and totals (rows, loglik) of each chunk, in order."""
@@ -129,11 +129,11 @@ class _Run:
         turn = itertools.count()
 
         def work(_: int) -> None:
-            numbers, indices = numba_rows.scratch_sizes(self.kind, self.k)
-            scratch = _scratch(numbers, self.components.dtype), _scratch(indices, np.dtype(np.int32))
+            memory = numba_rows.scratch(self.kind, self.k, _memory)
+            at = numba_rows.places(memory, self.components)
             while (c := next(turn)) < len(starts):
                 sums, totals = np.zeros((self.k, self.kind.sums)), np.zeros(2)
-                self.loop(*self.arguments, starts[c], min(starts[c] + size, self.n), *scratch,
+                self.loop(*self.how, at, memory, *self.arguments, starts[c], min(starts[c] + size, self.n),
                           self.log_prob, self.log_joint, sums, totals)  # fmt: skip
                 results[c] = sums, totals
 
@@ -155,7 +155,7 @@ def _threads() -> int:
     return min(cores, torch.get_num_threads())
 
 
-def _scratch(numbers: int, dtype: np.dtype) -> np.ndarray:
+def _memory(numbers: int, dtype: np.dtype) -> np.ndarray:
     """Memory that starts at a cache line, with whatever is in it."""
     memory = np.empty(numbers * dtype.itemsize + 64, np.uint8)
     start = -memory.ctypes.data % 64

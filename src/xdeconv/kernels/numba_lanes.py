@@ -100,13 +100,18 @@ class Emitter:
             number = self.builder.extract_element(lanes.value, INDEX(lane))
             self.builder.store(number, self._pointer(self.at(address, place), 0, self.number), align=self.size)
 
-    def store_index(self, chosen: Lanes, index: Any, address: Any) -> None:
-        """Store one index in the true lanes of W indices."""
-        wide = ir.VectorType(INDEX, self.width)
-        pointer = self._pointer(address, 0, wide)
-        new = self._spread(self.builder.trunc(index, INDEX), wide)
+    def index_variable(self) -> Any:
+        """W indices that change in a loop, 0 at first."""
+        return cgutils.alloca_once_value(self.builder, ir.Constant(ir.VectorType(INDEX, self.width), [0] * self.width))
+
+    def replace_index(self, variable: Any, chosen: Lanes, index: Any) -> None:
+        """Set the true lanes of a variable to one index."""
+        new = self._spread(self.builder.trunc(index, INDEX), ir.VectorType(INDEX, self.width))
+        self.builder.store(self.builder.select(chosen.value, new, self.builder.load(variable)), variable)
+
+    def store_index(self, variable: Any, address: Any) -> None:
         self.builder.store(
-            self.builder.select(chosen.value, new, self.builder.load(pointer, align=4)), pointer, align=4
+            self.builder.load(variable), self._pointer(address, 0, ir.VectorType(INDEX, self.width)), align=4
         )
 
     def clear_indices(self, address: Any) -> None:
@@ -189,9 +194,16 @@ class Emitter:
         return s * series + self._small_integers(exponents) * self.constant(math.log(2))
 
     def sqrt(self, x: Lanes) -> Lanes:
-        name = f"llvm.sqrt.v{self.width}f{self.bits}"
-        root = cgutils.get_or_insert_function(self.builder.module, ir.FunctionType(self.vector, [self.vector]), name)
-        return Lanes(self, self.builder.call(root, [x.value]))
+        return self._intrinsic("sqrt", x)
+
+    def largest(self, a: Lanes, b: Lanes) -> Lanes:
+        """The larger of two numbers; NaN only where both are."""
+        return self._intrinsic("maxnum", a, b)
+
+    def _intrinsic(self, name: str, *operands: Lanes) -> Lanes:
+        kind = ir.FunctionType(self.vector, [self.vector] * len(operands))
+        function = cgutils.get_or_insert_function(self.builder.module, kind, f"llvm.{name}.v{self.width}f{self.bits}")
+        return Lanes(self, self.builder.call(function, [operand.value for operand in operands]))
 
     def lanes_below(self, count: Any) -> Lanes:
         """True in the first ``count`` lanes."""

@@ -63,9 +63,13 @@ class Kind:
         return {"shared": 0, "diagonal": self.p, "full": packed(self.p, 0)}[self.noise]
 
     @property
+    def used_numbers(self) -> int:
+        return self.p + self.noise_numbers + self.p * self.d * self.projected
+
+    @property
     def row_numbers(self) -> int:
         """Numbers of a row, rounded up to whole vectors."""
-        return self._whole(self.p + self.noise_numbers + self.p * self.d * self.projected)
+        return self._whole(self.used_numbers)
 
     @property
     def component_numbers(self) -> int:

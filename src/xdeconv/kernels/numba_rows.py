@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
@@ -15,59 +15,135 @@ from numba.extending import intrinsic
 from .numba_lanes import VECTOR_BYTES
 from .numba_pairs import Kind
 from .numba_tiles import (
-    CONSTANT,
-    CUT,
-    LARGEST,
-    NORM,
-    SHARE,
-    SIX,
-    STATES,
-    TAIL,
-    TAILS,
-    TILE,
-    TOTAL,
-    compiled,
-    cuts,
-    lost,
-)
+    CONSTANT, CUT, LARGEST, NORM, SHARE, SIX, STATES, TAIL, TAILS, TILE, TOTAL, compiled, cuts, fingerprint, lost, notice,
+)  # fmt: skip
 
 WINDOW = 4096  # rows that are sorted by their noise, and whose sums are added up in the kernel's type
 LEVELS, PATTERNS = 256, 16
 UNSEEN = 1e30  # the variance of a value that some row of a tile misses, in bounds only
 LOG_PROB, LOG_JOINT, SUMS = range(3)
-(
-    GROUPS_OF_TABLE, JOINT_OF_ROWS, LARGEST_OF_ROWS, EXPONENTIALS, LOGARITHMS, RESPONSIBLE, SUMS_OF_ROWS, SUMS_OF_TABLE,
-    EXPONENTIALS_AND_TAILS, BOUNDS, BOUND_OF_ROWS, JOINT_OF_BEST, CHOSEN, JOINT_OF_TABLE,
-) = range(14)  # fmt: skip
-"""Places of the steps in the table of addresses."""
 
 
-def steps(kind: Kind, want: int, skip: bool, bounded: bool) -> np.ndarray:
-    """The addresses of the steps that are needed, 0 for the others."""
-    addresses = np.zeros(14, np.int64)
+class Scratch(NamedTuple):
+    """Memory of one thread."""
 
-    def need(place: int, kind: Kind, name: str) -> None:
-        addresses[place] = compiled(kind, name)
+    state: Any  # (STATES, TILE)
+    table: Any  # (TILE, row numbers): rows one after the other
+    rows: Any  # the same in groups of W rows, column by column
+    joint: Any  # (k, TILE): log alpha N, later exp, later responsibilities
+    some: Any  # groups of the rows that one component needs
+    values: Any  # (TILE,): their entries of joint
+    clean: Any  # groups of x with 0 where a bound ignores a coordinate
+    bound: Any  # (k, component numbers): components that bound a tile
+    most: Any  # (d,): at least the noise of every row of a tile
+    offsets: Any  # (k,): of the bounding components
+    lanes: Any  # (k, sums, W)
+    order: Any  # (WINDOW,): rows in the order of their noise
+    keys: Any  # (WINDOW,)
+    counts: Any  # (LEVELS PATTERNS + 1,)
+    every: Any  # (TILE,): 0, 1, 2 ...
+    index: Any  # (TILE + 2 W,): places in a tile
+    best: Any  # (TILE,): components
+    count: Any  # (1,)
 
-    need(GROUPS_OF_TABLE, kind, "groups_of_table")
-    need(JOINT_OF_ROWS, kind, "joint_of_rows")
+
+class Places(NamedTuple):
+    """Addresses of the scratch memory that steps read and write."""
+
+    state: Any
+    table: Any
+    rows: Any
+    joint: Any
+    some: Any
+    values: Any
+    clean: Any
+    bound: Any
+    most: Any
+    offsets: Any
+    lanes: Any
+    every: Any
+    index: Any
+    best: Any
+    count: Any
+    components: Any
+
+
+class Steps(NamedTuple):
+    """Addresses of compiled steps, 0 for those that are not needed."""
+
+    groups_of_table: int
+    joint_of_rows: int
+    largest: int = 0
+    exponentials: int = 0
+    logarithms: int = 0
+    responsible: int = 0
+    sums_of_rows: int = 0
+    gathered: int = 0
+    bounds: int = 0
+    bound_of_rows: int = 0
+    best: int = 0
+    joint_of_best: int = 0
+    chosen: int = 0
+    scattered: int = 0
+
+
+class Shape(NamedTuple):
+    """What is wanted and how: whole numbers that the loop reads."""
+
+    want: int
+    skip: int
+    bounded: int
+    full: int
+    d: int
+    row_numbers: int
+    clean_numbers: int
+    component_numbers: int
+    sums: int
+
+
+def steps(kind: Kind, want: int, skip: bool, bounded: bool) -> Steps:
+    """The steps that are needed, compiled."""
+    plain, need = kind.plain, {}
     if want != LOG_JOINT:
-        need(LARGEST_OF_ROWS, kind.plain, "largest")
-        need(EXPONENTIALS, kind.plain, "exponentials")
-        need(LOGARITHMS, kind.plain, "logarithms")
+        exponentials = "exponentials_and_tails" if want == SUMS and skip else "exponentials"
+        need = {"largest": compiled(plain, "largest"), "exponentials": compiled(plain, exponentials)}
+        need["logarithms"] = compiled(plain, "logarithms")
     if want == SUMS:
-        need(RESPONSIBLE, kind.plain, "responsible")
-        need(SUMS_OF_ROWS, kind, "sums_of_rows")
-        if skip:
-            need(EXPONENTIALS_AND_TAILS, kind.plain, "exponentials_and_tails")
-            need(SUMS_OF_TABLE, kind, "sums_of_table")
+        need |= {"responsible": compiled(plain, "responsible"), "sums_of_rows": compiled(kind, "sums_of_rows")}
+        need["gathered"] = compiled(plain, "gathered")
     if bounded:
-        need(BOUNDS, kind.bound, "bounds")
-        need(BOUND_OF_ROWS, kind.bound, "joint_of_rows")
-        need(JOINT_OF_BEST, kind, "joint_of_best")
-        need(CHOSEN, kind.plain, "chosen")
-        need(JOINT_OF_TABLE, kind, "joint_of_table")
-    return addresses
+        need |= {"bounds": compiled(kind.bound, "bounds"), "bound_of_rows": compiled(kind.bound, "joint_of_rows")}
+        need |= {name: compiled(plain, name) for name in ("best", "chosen", "scattered")}
+        need["joint_of_best"] = compiled(kind, "joint_of_best")
+    return Steps(compiled(kind, "groups_of_table"), compiled(kind, "joint_of_rows"), **need)
+
+
+def scratch(kind: Kind, k: int, new: Callable[[int, np.dtype], np.ndarray]) -> Scratch:
+    """Scratch memory from ``new(numbers, dtype)``; nothing reads what nothing has written."""
+    lines, W = -(-k // kind.width) * kind.width, kind.width
+
+    def numbers(*shape: int) -> np.ndarray:
+        return new(math.prod(shape), np.dtype(f"f{kind.bits // 8}")).reshape(shape)
+
+    def indices(size: int) -> np.ndarray:
+        return new(size, np.dtype(np.int32))
+
+    result = Scratch(
+        numbers(STATES, TILE), numbers(TILE, kind.row_numbers), numbers(TILE * kind.row_numbers), numbers(k, TILE),
+        numbers(TILE * kind.row_numbers), numbers(TILE), numbers(TILE * kind.bound.row_numbers),
+        numbers(lines, kind.component_numbers), numbers(kind.d), numbers(lines), numbers(k, kind.sums, W),
+        indices(WINDOW), indices(WINDOW), indices(LEVELS * PATTERNS + 1), indices(TILE),
+        indices(TILE + 2 * W), indices(TILE), new(1, np.dtype(np.int64)),
+    )  # fmt: skip
+    result.every[:] = np.arange(TILE)
+    result.lanes[:] = 0
+    return result
+
+
+def places(memory: Scratch, components: np.ndarray) -> Places:
+    """The addresses of scratch memory and of the table of components."""
+    fields = {name: getattr(memory, name).ctypes.data for name in Places._fields if name != "components"}
+    return Places(**fields, components=components.ctypes.data)
 
 
 @intrinsic
@@ -82,19 +158,12 @@ def _call(typing: Any, address: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: 
     return types.void(types.int64, *SIX), generate
 
 
-def scratch_sizes(kind: Kind, k: int) -> tuple[int, int]:
-    """How many numbers and how many indices of scratch memory one thread needs."""
-    lines = -(-k // kind.width) * kind.width
-    numbers = TILE * (STATES + 2 * kind.row_numbers + k + kind.bound.row_numbers + 1)
-    numbers += lines * (kind.component_numbers + 1) + k * kind.sums * kind.width
-    return numbers, 2 * WINDOW + LEVELS * PATTERNS + 1 + 2 * TILE + 2 * kind.width
-
-
 @njit(nogil=True, error_model="numpy")
-def _sort_by_noise(x, noise, spread, first, rows, full, counts, order):  # type: ignore[no-untyped-def]
+def _sort_by_noise(x, noise, spread, first, rows, full, memory):  # type: ignore[no-untyped-def]
     """Order some rows by what they miss and by the size of their noise, so that one bound serves a tile well."""
-    keys = order[WINDOW:]
-    counts[:] = 0
+    keys, counts, order = memory.keys, memory.counts, memory.order
+    for key in range(len(counts)):
+        counts[key] = 0
     for i in range(rows):
         level, pattern = 0.0, 0
         for a in range(len(spread)):
@@ -103,10 +172,9 @@ def _sort_by_noise(x, noise, spread, first, rows, full, counts, order):  # type:
             else:
                 pattern += (2 * a + 1) * (a + 3)
         octave = 4.0 * math.log2(level) + 160.0 if level > 1e-12 else 0.0
-        key = pattern % PATTERNS * LEVELS + int(min(max(octave, 0.0), LEVELS - 1.0))
-        keys[i] = key
-        counts[key + 1] += 1
-    for key in range(LEVELS * PATTERNS):
+        keys[i] = pattern % PATTERNS * LEVELS + int(min(max(octave, 0.0), LEVELS - 1.0))
+        counts[keys[i] + 1] += 1
+    for key in range(len(counts) - 1):
         counts[key + 1] += counts[key]
     for i in range(rows):
         order[counts[keys[i]]] = i
@@ -114,51 +182,46 @@ def _sort_by_noise(x, noise, spread, first, rows, full, counts, order):  # type:
 
 
 @njit(nogil=True, error_model="numpy")
-def _fill(x, noise, projection, weight, unit, first, order, rows, block, stride, table, state):  # type: ignore[no-untyped-def]
+def _fill(x, noise, projection, weight, unit, window, first, rows, block, memory):  # type: ignore[no-untyped-def]
     """Copy a tile of rows one after the other, filled up to whole groups with the last row at no weight."""
-    p = len(unit)
+    p, table, state = len(unit), memory.table, memory.state
     for i in range(block):
-        row = first + order[min(i, rows - 1)]
-        line = table[i * stride : (i + 1) * stride]
+        row = window + memory.order[first + min(i, rows - 1)]
         constant = 0.0
         for a in range(p):
-            line[a] = x[a, row]
+            table[i, a] = x[a, row]
             if x[a, row] == x[a, row]:
                 constant += unit[a]
         for a in range(len(noise)):
-            line[p + a] = noise[a, row]
+            table[i, p + a] = noise[a, row]
         for a in range(len(projection)):
-            line[p + len(noise) + a] = projection[a, row]
-        for a in range(p + len(noise) + len(projection), stride):
-            line[a] = 0
+            table[i, p + len(noise) + a] = projection[a, row]
         state[CONSTANT, i] = constant
         state[SHARE, i] = 0 if i >= rows else weight[row] if weight.size else 1
 
 
 @njit(nogil=True, error_model="numpy")
-def _bound(log_alpha, pivots, d, full, block, stride, W, table, clean, clean_stride, most, offsets):  # type: ignore[no-untyped-def]
+def _bound(components, pivots, shape, block, W, memory):  # type: ignore[no-untyped-def]
     """What bounds a tile: at least every row's noise (d), at least every log alpha - log |T| / 2 (k), x without NaN."""
-    k = len(pivots)
+    d, k, table, clean, offsets = shape.d, len(pivots), memory.table, memory.clean, memory.offsets
     for j in range(k):
-        offsets[j] = log_alpha[j]
+        offsets[j] = components[j, shape.sums - 1]
     for a in range(d):
-        seen = 0
-        largest = 0.0
+        seen, largest = 0, 0.0
         for i in range(block):
-            line = table[i * stride : (i + 1) * stride]
-            if line[a] == line[a]:
+            if table[i, a] == table[i, a]:
                 seen += 1
                 around = 0.0
-                if full:
+                if shape.full:
                     for b in range(d):
-                        around += abs(line[d + (a * (a + 1) // 2 + b if a >= b else b * (b + 1) // 2 + a)])
+                        around += abs(table[i, d + (a * (a + 1) // 2 + b if a >= b else b * (b + 1) // 2 + a)])
                 else:
-                    around = line[d + a]
+                    around = abs(table[i, d + a])
                 largest = max(largest, around)
         whole = seen == block
-        most[a] = largest if whole else UNSEEN
+        memory.most[a] = largest if whole else UNSEEN
         for i in range(block):
-            clean[(i // W * clean_stride + a) * W + i % W] = table[i * stride + a] if whole else 0
+            clean[(i // W * shape.clean_numbers + a) * W + i % W] = table[i, a] if whole else 0
         for j in range(k):
             if whole:
                 offsets[j] -= pivots[j, a]
@@ -167,173 +230,156 @@ def _bound(log_alpha, pivots, d, full, block, stride, W, table, clean, clean_str
 
 
 @njit(nogil=True, error_model="numpy")
-def _add_prior(prior, label, first, order, rows, k, joint):  # type: ignore[no-untyped-def]
+def _add_prior(prior, label, window, first, rows, memory):  # type: ignore[no-untyped-def]
     for i in range(rows):
-        row = first + order[i]
-        line = prior[label[row] if label.size else row]
-        for j in range(k):
-            joint[j, i] += line[j]
+        row = window + memory.order[first + i]
+        line = label[row] if label.size else row
+        for j in range(prior.shape[1]):
+            memory.joint[j, i] += prior[line, j]
+
+
+@njit(nogil=True, error_model="numpy")
+def _finish(total, tail, share, budget, first_cut, ratio, k):  # type: ignore[no-untyped-def]
+    """A row's weight over its total, and the entry below which its entries together lose no more than the budget."""
+    cut = first_cut
+    for t in range(TAILS):
+        if tail[t] <= budget * total:
+            return share / total, max(cut, budget * total / k)
+        cut *= ratio
+    return share / total, budget * total / k
 
 
 @cache
-def loop(bits: int, mark: int) -> Callable[..., None]:
+def loop(bits: int) -> Callable[..., None]:
     """The compiled loop for a number type; see ``chunk`` for what it takes."""
     number = types.float32 if bits == 32 else types.float64
-    size, W = bits // 8, VECTOR_BYTES * 8 // bits
-    budget, first_cut, cut_ratio = lost(bits), cuts(bits)[0], cuts(bits)[1] / cuts(bits)[0]
-    columns, line = types.Array(number, 2, "A"), types.Array(number, 1, "A")
-    signature = types.void(
-        types.int64[::1], types.int64[::1], types.Array(number, 2, "C"), types.Array(number, 2, "C"),
-        columns, columns, columns, line, columns, types.Array(types.int64, 1, "A"), types.float64[::1], types.float64[::1],
-        types.int64, types.int64, types.Array(number, 1, "C"), types.int32[::1],
-        types.Array(number, 1, "C"), types.Array(number, 2, "C"), types.float64[:, ::1], types.float64[::1],
-    )  # fmt: skip
+    size, W, mark = bits // 8, VECTOR_BYTES * 8 // bits, fingerprint()
+    line_size = TILE * size
+    budget, first_cut, ratio = lost(bits), cuts(bits)[0], cuts(bits)[1] / cuts(bits)[0]
 
     def chunk(
-        steps, shape, components, pivots, x, noise, projection, weight, prior, label, unit, spread,
-        start, stop, scratch, whole, log_prob, log_joint, sums, totals,
+        steps, shape, at, memory, components, pivots, x, noise, projection, weight, prior, label, unit, spread,
+        start, stop, log_prob, log_joint, sums, totals,
     ):  # type: ignore[no-untyped-def]  # fmt: skip
         """Rows start to stop: log_prob (n,), log_joint (n, k), or sums (k, ...) and totals (rows, loglik)."""
-        want, skip, bounded, full, d, stride, clean_stride, component_stride, sum_numbers = (
-            shape[0], shape[1], shape[2], shape[3], shape[4], shape[5], shape[6], shape[7], shape[8],
-        )  # fmt: skip
-        k = len(pivots)
-        used = mark * 0
-        state = scratch[used : used + STATES * TILE].reshape((STATES, TILE))
-        used += STATES * TILE
-        table = scratch[used : used + TILE * stride]
-        used += TILE * stride
-        rows_at = scratch[used:].ctypes.data
-        used += TILE * stride
-        joint = scratch[used : used + k * TILE].reshape((k, TILE))
-        used += k * TILE
-        clean = scratch[used : used + TILE * clean_stride]
-        used += TILE * clean_stride
-        bound = scratch[used : used + len(components) * component_stride]
-        used += len(components) * component_stride
-        most = scratch[used : used + TILE]
-        used += TILE
-        offsets = scratch[used : used + len(components)]
-        used += len(components)
-        lanes = scratch[used : used + k * sum_numbers * W]
-        order, counts = whole[: 2 * WINDOW], whole[2 * WINDOW : 2 * WINDOW + LEVELS * PATTERNS + 1]
-        best = whole[len(order) + len(counts) : len(order) + len(counts) + TILE]
-        index_at = whole[len(order) + len(counts) + TILE :].ctypes.data
-        count = np.zeros(1, np.int64)
-        count_at, joint_at, state_at, lanes_at = (
-            count.ctypes.data,
-            joint.ctypes.data,
-            state.ctypes.data,
-            lanes.ctypes.data,
-        )
-        table_at, best_at, components_at = table.ctypes.data, best.ctypes.data, components.ctypes.data
-        log_alpha = components[:, sum_numbers - 1]
-        lanes[:] = 0
-        line_size = TILE * size
-
+        k, step_size = len(pivots) + 0 * mark, shape.component_numbers * size
+        state, count = memory.state, memory.count
         for window in range(start, stop, WINDOW):
             window_rows = min(WINDOW, stop - window)
-            if bounded:
-                _sort_by_noise(x, noise, spread, window, window_rows, full, counts, order)
+            if shape.bounded:
+                _sort_by_noise(x, noise, spread, window, window_rows, shape.full, memory)
             else:
                 for i in range(window_rows):
-                    order[i] = i
+                    memory.order[i] = i
             for first in range(0, window_rows, TILE):
                 rows = min(TILE, window_rows - first)
                 groups = -(-rows // W)
                 block = groups * W
-                places = order[first:]
-                _fill(x, noise, projection, weight, unit, window, places, rows, block, stride, table, state)
-                _call(steps[GROUPS_OF_TABLE], table_at, groups, rows_at, 0, 0, 0)
+                _fill(x, noise, projection, weight, unit, window, first, rows, block, memory)
+                _call(steps.groups_of_table, at.table, at.every, block, at.rows, 0, 0)
 
-                if bounded:
-                    _bound(log_alpha, pivots, d, full, block, stride, W, table, clean, clean_stride, most, offsets)
+                if shape.bounded:
+                    _bound(components, pivots, shape, block, W, memory)
                     for j in range(0, k, W):
-                        _call(
-                            steps[BOUNDS], components_at, j, most.ctypes.data, offsets.ctypes.data, bound.ctypes.data, 0
-                        )
+                        _call(steps.bounds, at.components, j, at.most, at.offsets, at.bound, 0)
                     for j in range(k):
                         _call(
-                            steps[BOUND_OF_ROWS], clean.ctypes.data, groups,
-                            bound.ctypes.data + j * component_stride * size, joint_at + j * line_size, 0, 0,
-                        )  # fmt: skip
+                            steps.bound_of_rows,
+                            at.clean,
+                            groups,
+                            at.bound + j * step_size,
+                            at.joint + j * line_size,
+                            0,
+                            0,
+                        )
                     if prior.size:
-                        _add_prior(prior, label, window, places, rows, k, joint)
-                    state[LARGEST, :block] = -np.inf
-                    best[:block] = 0
-                    _call(steps[LARGEST_OF_ROWS], joint_at, k, groups, state_at, best_at, 0)
-                    _call(steps[JOINT_OF_BEST], rows_at, groups, components_at, best_at, state_at + CUT * line_size, 0)
+                        _add_prior(prior, label, window, first, rows, memory)
+                    for i in range(block):
+                        state[LARGEST, i] = -np.inf
+                    _call(steps.largest, at.joint, k, groups, at.state, 0, 0)
+                    _call(steps.best, at.joint, k, groups, at.state, at.best, 0)
+                    _call(steps.joint_of_best, at.rows, groups, at.components, at.best, at.state + CUT * line_size, 0)
                     for i in range(block):
                         state[CUT, i] += math.log(budget / k)
-                    if prior.size:
-                        for i in range(rows):
-                            row = window + places[i]
-                            state[CUT, i] += prior[label[row] if label.size else row, best[i]]
+                        if prior.size and i < rows:
+                            row = window + memory.order[first + i]
+                            state[CUT, i] += prior[label[row] if label.size else row, memory.best[i]]
                 for j in range(k):
-                    component_at = components_at + j * component_stride * size
-                    if bounded:
-                        _call(steps[CHOSEN], joint_at + j * line_size, groups, state_at, index_at, count_at, 0)
-                        if 4 * count[0] < 3 * block:
-                            _call(
-                                steps[JOINT_OF_TABLE],
-                                table_at,
-                                index_at,
-                                count[0],
-                                component_at,
-                                joint_at + j * line_size,
-                                0,
-                            )
-                            continue
-                    _call(steps[JOINT_OF_ROWS], rows_at, groups, component_at, joint_at + j * line_size, 0, 0)
+                    component, line = at.components + j * step_size, at.joint + j * line_size
+                    if shape.bounded:
+                        _call(steps.chosen, line, groups, at.state, at.index, at.count, 0)
+                    if shape.bounded and 4 * count[0] < 3 * block:
+                        _call(steps.groups_of_table, at.table, at.index, count[0], at.some, 0, 0)
+                        _call(steps.joint_of_rows, at.some, -(-count[0] // W), component, at.values, 0, 0)
+                        _call(steps.scattered, at.values, at.index, count[0], line, 0, 0)
+                    else:
+                        _call(steps.joint_of_rows, at.rows, groups, component, line, 0, 0)
                 if prior.size:
-                    _add_prior(prior, label, window, places, rows, k, joint)
-                if want == LOG_JOINT:
+                    _add_prior(prior, label, window, first, rows, memory)
+                if shape.want == LOG_JOINT:
                     for i in range(rows):
                         for j in range(k):
-                            log_joint[window + places[i], j] = joint[j, i] - state[CONSTANT, i]
+                            log_joint[window + memory.order[first + i], j] = memory.joint[j, i] - state[CONSTANT, i]
                     continue
 
-                state[LARGEST, :block] = -np.inf
-                _call(steps[LARGEST_OF_ROWS], joint_at, k, groups, state_at, best_at, 0)
+                for i in range(block):
+                    state[LARGEST, i] = -np.inf
+                _call(steps.largest, at.joint, k, groups, at.state, 0, 0)
                 for i in range(block):
                     if state[LARGEST, i] == -np.inf:
                         state[LARGEST, i] = 0
-                state[TOTAL, :block] = 0
-                state[TAIL:, :block] = 0
-                exponentials = EXPONENTIALS_AND_TAILS if skip and want == SUMS else EXPONENTIALS
-                _call(steps[exponentials], joint_at, k, groups, state_at, 0, 0)
-                _call(steps[LOGARITHMS], groups, state_at, 0, 0, 0, 0)
-                if want == LOG_PROB:
+                    state[TOTAL, i] = 0
+                    for t in range(TAILS):
+                        state[TAIL + t, i] = 0
+                _call(steps.exponentials, at.joint, k, groups, at.state, 0, 0)
+                _call(steps.logarithms, groups, at.state, 0, 0, 0, 0)
+                if shape.want == LOG_PROB:
                     for i in range(rows):
-                        log_prob[window + places[i]] = state[NORM, i] - state[CONSTANT, i]
+                        log_prob[window + memory.order[first + i]] = state[NORM, i] - state[CONSTANT, i]
                     continue
 
-                for i in range(rows):
-                    totals[0] += state[SHARE, i]
-                    totals[1] += state[SHARE, i] * (np.float64(state[NORM, i]) - state[CONSTANT, i])
                 for i in range(block):
-                    total = state[TOTAL, i]
-                    state[SHARE, i] /= total
-                    state[CUT, i] = budget * total / k
-                    cut = first_cut
-                    for t in range(TAILS):
-                        if state[TAIL + t, i] <= budget * total:
-                            state[CUT, i] = max(cut, state[CUT, i])
-                            break
-                        cut *= cut_ratio
+                    totals[0] += state[SHARE, i]
+                    if i < rows:
+                        totals[1] += state[SHARE, i] * (np.float64(state[NORM, i]) - state[CONSTANT, i])
+                    state[SHARE, i], state[CUT, i] = _finish(
+                        state[TOTAL, i], state[TAIL:, i], state[SHARE, i], budget, first_cut, ratio, k
+                    )
                 for j in range(k):
-                    component_at = components_at + j * component_stride * size
-                    here, sums_at = joint_at + j * line_size, lanes_at + j * sum_numbers * W * size
-                    _call(steps[RESPONSIBLE], here, groups, state_at, index_at, count_at, 0)
-                    if skip and 4 * count[0] < 3 * block:
-                        _call(steps[SUMS_OF_TABLE], table_at, index_at, count[0], component_at, here, sums_at)
+                    component, line = at.components + j * step_size, at.joint + j * line_size
+                    lanes = at.lanes + j * shape.sums * W * size
+                    _call(steps.responsible, line, groups, at.state, at.index, at.count, 0)
+                    if shape.skip and 4 * count[0] < 3 * block:
+                        _call(steps.groups_of_table, at.table, at.index, count[0], at.some, 0, 0)
+                        _call(steps.gathered, line, at.index, count[0], at.values, 0, 0)
+                        _call(steps.sums_of_rows, at.some, -(-count[0] // W), component, at.values, lanes, 0)
                     else:
-                        _call(steps[SUMS_OF_ROWS], rows_at, groups, component_at, here, sums_at, 0)
-            if want == SUMS:
+                        _call(steps.sums_of_rows, at.rows, groups, component, line, lanes, 0)
+            if shape.want == SUMS:
                 for j in range(k):
-                    for s in range(sum_numbers):
+                    for s in range(shape.sums):
                         for lane in range(W):
-                            sums[j, s] += lanes[(j * sum_numbers + s) * W + lane]
-                            lanes[(j * sum_numbers + s) * W + lane] = 0
+                            sums[j, s] += memory.lanes[j, s, lane]
+                            memory.lanes[j, s, lane] = 0
 
-    return njit(signature, nogil=True, cache=True, error_model="numpy")(chunk)
+    with notice(f"all dimensions, float{bits}"):
+        return njit(_signature(number), nogil=True, cache=True, error_model="numpy")(chunk)
+
+
+def _signature(number: Any) -> Any:
+    whole = types.int64
+
+    def array(kind: Any, axes: int, layout: str = "C") -> Any:
+        return types.Array(kind, axes, layout)
+
+    axes = {"state": 2, "table": 2, "joint": 2, "bound": 2, "lanes": 3}
+    integers = {name: types.int32 for name in ("order", "keys", "counts", "every", "index", "best")} | {"count": whole}
+    memory = [array(integers.get(name, number), axes.get(name, 1)) for name in Scratch._fields]
+    return types.void(
+        types.NamedUniTuple(whole, len(Steps._fields), Steps), types.NamedUniTuple(whole, len(Shape._fields), Shape),
+        types.NamedUniTuple(whole, len(Places._fields), Places), types.NamedTuple(memory, Scratch),
+        array(number, 2), array(number, 2), array(number, 2, "A"), array(number, 2, "A"), array(number, 2, "A"),
+        array(number, 1, "A"), array(number, 2, "A"), array(whole, 1, "A"), array(types.float64, 1),
+        array(types.float64, 1), whole, whole,
+        array(number, 1), array(number, 2), array(types.float64, 2), array(types.float64, 1),
+    )  # fmt: skip

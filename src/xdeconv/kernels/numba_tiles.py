@@ -53,16 +53,6 @@ def joint_of_rows(emit: Emitter, kind: Kind, rows: Any, groups: Any, component: 
         emit.store(value, emit.at(joint, loop.index, emit.width))
 
 
-def joint_of_table(
-    emit: Emitter, kind: Kind, table: Any, index: Any, count: Any, component: Any, joint: Any, _: Any
-) -> None:
-    """log alpha N of one component and the rows that an index of ``count`` names."""
-    with _groups(emit, index, count) as (places, _remaining):
-        columns = emit.rows(table, kind.row_numbers, places)
-        value = numba_pairs.log_joint(emit, kind, columns.__getitem__, _constants(emit, component))
-        emit.scatter(value, joint, places)
-
-
 def joint_of_best(
     emit: Emitter, kind: Kind, rows: Any, groups: Any, components: Any, best: Any, out: Any, _: Any
 ) -> None:
@@ -84,16 +74,6 @@ def sums_of_rows(
         _add(emit, numba_pairs.sums(emit, kind, _columns(emit, row), _constants(emit, component), r), sums)
 
 
-def sums_of_table(
-    emit: Emitter, kind: Kind, table: Any, index: Any, count: Any, component: Any, joint: Any, sums: Any
-) -> None:
-    """Add the sums of one component and the rows that an index of ``count`` names with responsibilities ``joint`` to lanes."""
-    with _groups(emit, index, count) as (places, remaining):
-        columns = emit.rows(table, kind.row_numbers, places)
-        r = emit.lanes_below(remaining).where(emit.gather(joint, places), emit.constant(0.0))
-        _add(emit, numba_pairs.sums(emit, kind, columns.__getitem__, _constants(emit, component), r), sums)
-
-
 def bounds(emit: Emitter, kind: Kind, components: Any, first: Any, noise: Any, offsets: Any, out: Any, _: Any) -> None:
     """Components that bound W others from above for every row of a tile with at most this noise (d)."""
     d, W, stride = kind.d, emit.width, kind.component_numbers
@@ -109,25 +89,44 @@ def bounds(emit: Emitter, kind: Kind, components: Any, first: Any, noise: Any, o
             emit.store(row, emit.at(out, first, stride), lane * stride + block)
 
 
-def groups_of_table(emit: Emitter, kind: Kind, table: Any, groups: Any, rows: Any, *_: Any) -> None:
-    """Rows one after the other become groups of W rows, column by column."""
-    W, stride = emit.width, kind.row_numbers
-    with cgutils.for_range(emit.builder, groups) as loop:
-        source, target = (emit.at(place, loop.index, stride * W) for place in (table, rows))
-        for block in range(0, stride, W):
-            square = emit.transpose([emit.load(source, lane * stride + block) for lane in range(W)])
-            for a, column in enumerate(square):
-                emit.store(column, target, (block + a) * W)
+def groups_of_table(emit: Emitter, kind: Kind, table: Any, index: Any, count: Any, rows: Any, *_: Any) -> None:
+    """The rows that an index of ``count`` names become groups of W rows, column by column."""
+    with _groups(emit, index, count) as (group, places):
+        columns = emit.rows(table, kind.row_numbers, places)
+        for a in range(kind.used_numbers):
+            emit.store(columns[a], emit.at(rows, group, kind.row_numbers * emit.width), a * emit.width)
 
 
-def largest(emit: Emitter, kind: Kind, joint: Any, k: Any, groups: Any, state: Any, best: Any, _: Any) -> None:
-    """The largest entry of each row, and the component that has it."""
+def gathered(emit: Emitter, kind: Kind, line: Any, index: Any, count: Any, out: Any, *_: Any) -> None:
+    """The numbers that an index of ``count`` names, one after the other, filled up to whole groups with 0."""
+    with _groups(emit, index, count) as (group, places):
+        remaining = emit.builder.sub(count, emit.builder.mul(group, ADDRESS(emit.width)))
+        value = emit.lanes_below(remaining).where(emit.gather(line, places), emit.constant(0.0))
+        emit.store(value, emit.at(out, group, emit.width))
+
+
+def scattered(emit: Emitter, kind: Kind, values: Any, index: Any, count: Any, line: Any, *_: Any) -> None:
+    """Numbers one after the other go where an index of ``count``, filled up with row 0, says."""
+    with _groups(emit, index, count) as (group, places):
+        emit.scatter(emit.load(emit.at(values, group, emit.width)), line, places)
+
+
+def largest(emit: Emitter, kind: Kind, joint: Any, k: Any, groups: Any, state: Any, *_: Any) -> None:
+    """The largest entry of each row."""
     with _pairs(emit, joint, k, groups) as (value_at, j, group):
         at = emit.at(state, group, emit.width)
-        value, old = emit.load(value_at), emit.load(at, LARGEST * TILE)
-        larger = value.compare(">", old)
-        emit.store(larger.where(value, old), at, LARGEST * TILE)
-        emit.store_index(larger, j, _index_at(emit, best, group))
+        emit.store(emit.largest(emit.load(value_at), emit.load(at, LARGEST * TILE)), at, LARGEST * TILE)
+
+
+def best(emit: Emitter, kind: Kind, joint: Any, k: Any, groups: Any, state: Any, best: Any, _: Any) -> None:
+    """The component that has each row's largest entry."""
+    with cgutils.for_range(emit.builder, groups) as loop:
+        top = emit.load(emit.at(state, loop.index, emit.width), LARGEST * TILE)
+        found = emit.index_variable()
+        with cgutils.for_range(emit.builder, k) as inner:
+            value = emit.load(emit.at(emit.at(joint, inner.index, TILE), loop.index, emit.width))
+            emit.replace_index(found, value.compare("==", top), inner.index)
+        emit.store_index(found, _index_at(emit, best, loop.index))
 
 
 def exponentials(emit: Emitter, kind: Kind, joint: Any, k: Any, groups: Any, state: Any, *_: Any) -> None:
@@ -164,7 +163,9 @@ def chosen(emit: Emitter, kind: Kind, joint: Any, groups: Any, state: Any, index
         value_at = emit.at(joint, group, emit.width)
         value = emit.load(value_at)
         keep = ~value.compare("<", emit.load(emit.at(state, group, emit.width), CUT * TILE))
-        emit.store(keep.where(value, emit.constant(-math.inf)), value_at)
+        emit.store(
+            value + keep.where(emit.constant(0.0), emit.constant(-math.inf)), value_at
+        )  # a select would be a slow masked store
         add(keep)
 
 
@@ -178,8 +179,8 @@ def responsible(emit: Emitter, kind: Kind, joint: Any, groups: Any, state: Any, 
 
 
 STEPS = {step.__name__: step for step in (
-    joint_of_rows, joint_of_table, joint_of_best, sums_of_rows, sums_of_table, bounds, groups_of_table,
-    largest, exponentials, exponentials_and_tails, logarithms, chosen, responsible,
+    groups_of_table, joint_of_rows, joint_of_best, sums_of_rows, bounds, gathered, scattered,
+    largest, best, exponentials, exponentials_and_tails, logarithms, chosen, responsible,
 )}  # fmt: skip
 
 
@@ -191,14 +192,20 @@ def compiled(kind: Kind, step: str) -> int:
     def run(a, b, c, d, e, f):  # type: ignore[no-untyped-def]
         _emit(code, step, mark, a, b, c, d, e, f)
 
-    name = f"d = {kind.d}, {kind.noise} noise, float{kind.bits}"
-    notice = threading.Timer(1.0, log.info, ("compiling the CPU kernel for %s (once per machine)", name))
-    notice.daemon = True
-    notice.start()
-    try:
+    with notice(f"d = {kind.d}, {kind.noise} noise, float{kind.bits}"):
         return int(numba.cfunc(types.void(*SIX), cache=True, nopython=True, error_model="numpy")(run).address)
+
+
+@contextmanager
+def notice(what: str) -> Iterator[None]:
+    """Say what takes so long when compiling does."""
+    timer = threading.Timer(1.0, log.info, ("compiling the CPU kernel for %s (once per machine)", what))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
     finally:
-        notice.cancel()
+        timer.cancel()
 
 
 @intrinsic(prefer_literal=True)
@@ -239,11 +246,11 @@ def _add(emit: Emitter, terms: list[Lanes], lanes: Any) -> None:
 
 @contextmanager
 def _groups(emit: Emitter, index: Any, count: Any) -> Iterator[tuple[Any, Any]]:
-    """Loop over an index of rows, W at a time: where the group's indices are, and how many rows remain."""
-    builder, W = emit.builder, ADDRESS(emit.width)
-    groups = builder.udiv(builder.add(count, ADDRESS(emit.width - 1)), W)
+    """Loop over an index of rows, W at a time: the group, and the address of its indices."""
+    builder = emit.builder
+    groups = builder.udiv(builder.add(count, ADDRESS(emit.width - 1)), ADDRESS(emit.width))
     with cgutils.for_range(builder, groups) as loop:
-        yield _index_at(emit, index, loop.index), builder.sub(count, builder.mul(loop.index, W))
+        yield loop.index, _index_at(emit, index, loop.index)
 
 
 @contextmanager
