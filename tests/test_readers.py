@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from astropy.table import MaskedColumn, Table
-from catalogues import FEATURES, arrow_table, gaia_like
 
+from catalogues import FEATURES, arrow_table, gaia_like
 from xdeconv.catalog import open as open_catalog
 from xdeconv.readers import ReadError, open_table, rows_of
 from xdeconv.readers.text import read_header
@@ -129,7 +129,8 @@ def write_npy(folder: Path) -> Path:
 
 
 WRITERS = [write_parquet, write_directory, write_hats, write_arrow, write_gaia_csv, write_plain_csv, write_ecsv,
-           write_fits, write_votable, write_vaex, write_flat_hdf5, write_astropy_hdf5, write_npz, write_npy]  # fmt: skip
+           write_fits, write_votable, write_vaex, write_flat_hdf5, write_astropy_hdf5, write_npz,
+           write_npy]  # fmt: skip
 OBJECTS = {
     "pyarrow": lambda: TABLE,
     "pandas": lambda: pd.DataFrame(COLUMNS),
@@ -185,7 +186,9 @@ def test_globs_are_read_in_natural_order(tmp_path):
 def test_identifiers_stay_whole(tmp_path):
     for write in (write_gaia_csv, write_parquet, write_fits, write_vaex):
         table = open_table(write(tmp_path))
-        found = np.concatenate([b.column("source_id").to_numpy() for p in table.pieces for b in table.read(p, ["source_id"])])
+        found = np.concatenate(
+            [b.column("source_id").to_numpy() for p in table.pieces for b in table.read(p, ["source_id"])]
+        )
         assert found.dtype.kind == "i"
         assert (found == COLUMNS["source_id"]).all()
 
