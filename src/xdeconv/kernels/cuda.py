@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,23 +12,14 @@ from torch import Tensor
 from ..batch import Batch
 from ..stats import Stats
 from .options import DEFAULT, Options
+from .triton_import import interpreted, triton
+
+if TYPE_CHECKING:
+    from .triton_rows import Plan
 
 LARGEST = 10  # dimensions, latent or observed, whose matrices fit in registers
 SLICE = 1 << 20  # rows whose tiles are in memory at a time
 CAN = (torch.float32, torch.float64)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How many rows and components a program takes."""
-
-    padded: int  # rows in tiles
-    block: int  # rows of one program of the row kernel
-    warps: int
-    shares: int  # parts into which the row kernel splits the components
-    chunk: int  # rows of one program of the statistics kernel
-    lanes: int
-    components: int  # of one program of the statistics kernel
 
 
 quietly = np.errstate(all="ignore")  # the interpreter computes with NumPy, which warns where a GPU makes NaN
@@ -37,11 +27,9 @@ quietly = np.errstate(all="ignore")  # the interpreter computes with NumPy, whic
 
 def refuses(batch: Batch, k: int, d: int) -> str | None:
     """Why Triton cannot take this; it runs on CUDA devices, or interpreted on the CPU under TRITON_INTERPRET=1."""
-    try:
-        import triton  # noqa: F401
-    except ImportError:
+    if triton is None:
         return "triton is not installed"
-    if batch.device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
+    if batch.device.type != "cuda" and not interpreted():
         return f"its rows are on {batch.device.type}, not on a CUDA device"
     if max(d, batch.p) > LARGEST:
         return f"it has {max(d, batch.p)} dimensions and the fused kernels end at {LARGEST}"
@@ -51,7 +39,9 @@ def refuses(batch: Batch, k: int, d: int) -> str | None:
 
 
 @quietly
-def accumulate(log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT) -> Stats:
+def accumulate(
+    log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT
+) -> Stats:
     """The five sums over the rows of a batch; the same bits whenever the same batch comes again."""
     from . import triton_rows, triton_sums
 
@@ -62,13 +52,15 @@ def accumulate(log_weights: Tensor, means: Tensor, covariances: Tensor, batch: B
     shape = triton_rows.shape_of(batch)
     table = triton_rows.table_of(log_weights, means, covariances, batch, shape)
     for number, part in enumerate(batch.chunks(SLICE)):
-        plan = plan_for(part, k)
+        plan = plan_for(part, k, options)
         rows = triton_rows.tiles_of(part, shape, plan.padded)
-        partial = triton_rows.densities(table, rows, part, shape, plan.padded, plan.block, plan.shares, plan.warps)
+        alive = rows.new_empty(-(-k // 32), plan.padded, dtype=torch.int32) if plan.skip else None
+        partial = triton_rows.densities(table, rows, part, shape, plan, alive)
         row_sums = triton_rows.close(partial, rows, part, shape, keep=True)
-        sums = triton_sums.partial_sums(
-            table, rows, part, shape, plan.padded, plan.chunk, plan.lanes, plan.components
-        )
+        if alive is None:
+            sums = triton_sums.partial_sums(table, rows, part, shape, plan)
+        else:
+            sums = triton_sums.alive_sums(table, rows, part, shape, plan, alive)
         out = total.packed if number == 0 else torch.empty_like(total.packed)
         triton_sums.join(sums, row_sums, table, shape, out)
         if number:
@@ -77,7 +69,9 @@ def accumulate(log_weights: Tensor, means: Tensor, covariances: Tensor, batch: B
 
 
 @quietly
-def log_prob(log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT) -> Tensor:
+def log_prob(
+    log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT
+) -> Tensor:
     """Log-density of each row (n,)."""
     from . import triton_rows
 
@@ -87,15 +81,17 @@ def log_prob(log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Bat
     table = triton_rows.table_of(log_weights, means, covariances, batch, shape)
     found = []
     for part in batch.chunks(SLICE):
-        plan = plan_for(part, len(means))
+        plan = plan_for(part, len(means), options)
         rows = triton_rows.tiles_of(part, shape, plan.padded)
-        partial = triton_rows.densities(table, rows, part, shape, plan.padded, plan.block, plan.shares, plan.warps)
+        partial = triton_rows.densities(table, rows, part, shape, plan)
         found.append(triton_rows.close(partial, rows, part, shape, keep=False))
     return found[0] if len(found) == 1 else torch.cat(found)
 
 
 @quietly
-def log_joint(log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT) -> Tensor:
+def log_joint(
+    log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT
+) -> Tensor:
     """log alpha_j + log N(x_i | R_i m_j, T_ij), (n, k)."""
     from . import triton_rows, triton_sums
 
@@ -105,36 +101,42 @@ def log_joint(log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Ba
     table = triton_rows.table_of(log_weights, means, covariances, batch, shape)
     found = []
     for part in batch.chunks(SLICE):
-        plan = plan_for(part, len(means))
+        plan = plan_for(part, len(means), options)
         rows = triton_rows.tiles_of(part, shape, plan.padded)
-        found.append(
-            triton_sums.joints(table, rows, part, shape, plan.padded, plan.chunk, plan.lanes, plan.components)
-        )
+        found.append(triton_sums.joints(table, rows, part, shape, plan))
     return found[0] if len(found) == 1 else torch.cat(found)
 
 
-def plan_for(batch: Batch, k: int) -> Plan:
-    interpreted = batch.device.type != "cuda"
-    lanes = 4096 if interpreted else 128
-    components = 8
-    while components < min(k, 64 if interpreted else 128):
-        components *= 2
-    padded = -(-batch.n // 256) * 256
-    if interpreted:
-        return Plan(padded, 256, 1, 2 if batch.n < 50 else 1, max(64, padded // 2), lanes, components)
+def plan_for(batch: Batch, k: int, options: Options) -> Plan:
+    """Enough programs to fill the device; when interpreted, few and wide ones that still cross every boundary."""
+    from .triton_rows import Plan
+
+    skip = options.skip and not batch.shared
+    if interpreted():
+        components = power_of_two(k, 8, 128)
+        padded = -(-batch.n // 256) * 256
+        return Plan(
+            padded, padded, 1, 2 if batch.n < 50 and not skip else 1, 128, 16 * components, 1, components, skip, 1
+        )
     processors = multiprocessors(batch.device)
     double = batch.dtype == torch.float64
-    block, warps = (128, 4) if double else (256, 4)
-    if padded <= processors * 256:
+    padded = -(-batch.n // 1024) * 1024 if batch.n >= 1024 * processors else -(-batch.n // 256) * 256
+    skip = skip and padded >= 1024 * processors and k >= 32
+    block, warps = (64, 2) if double else (128, 2)
+    if padded < processors * 256:
         block, warps = 64, 2 if double else 1
-    programs = padded // block
-    shares = max(1, min(k // 4, -(-processors * 4 // programs)))
-    groups = lanes // components
-    blocks = -(-k // components)
-    chunks = max(1, min(padded // (8 * groups), processors * 3 * 4 // blocks))
-    chunk = -(-padded // chunks)
-    chunk = -(-chunk // groups) * groups
-    return Plan(padded, block, warps, shares, chunk, lanes, components)
+    shares = 1 if skip else max(1, min(k // 4, -(-processors * 4 // (padded // block))))
+    lanes = 128 if double or k <= 128 or padded < processors * 256 else 256
+    components = power_of_two(k, 8, lanes)
+    groups, blocks = lanes // components, -(-k // components)
+    chunks = max(1, min(padded // (8 * groups), processors * 16 // blocks))
+    chunk = 1024 if skip else -(-padded // (chunks * groups)) * groups
+    return Plan(padded, block, warps, shares, chunk, lanes, 4, components, skip, processors)
+
+
+def power_of_two(k: int, least: int, most: int) -> int:
+    """The smallest power of two that is at least k, within bounds."""
+    return min(most, max(least, 1 << (k - 1).bit_length()))
 
 
 @cache

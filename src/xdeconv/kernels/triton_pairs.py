@@ -9,6 +9,7 @@ Rows lie in tiles of 32, each slot of a tile 32 values side by side, so that lan
 all offsets are constants: x, seen, S, R, then the square root of the weight, the log2 of the density, the constant.
 """
 
+# ruff: noqa: RUF005 (in kernels, tuples can be joined but not unpacked)
 from __future__ import annotations
 
 from .triton_import import constant, interpreted, jit, libdevice, tl
@@ -25,6 +26,12 @@ COMPILED = constant(not interpreted())
 def subtract(a, b, c):
     """c - a b in one instruction: Triton's unary minus is a subtraction, a factor of -1 a free modifier."""
     return tl.fma(a * -1.0, b, c)
+
+
+@jit()
+def scaled(x, FACTOR: tl.constexpr, y):
+    """FACTOR x + y; as an operand of fma a literal would be rounded to float32."""
+    return tl.fma(x, tl.zeros_like(x) + FACTOR, y)
 
 
 @jit()
@@ -192,14 +199,14 @@ def pair(
     if SHARED:
         L = V
         z = whiten(V, residual, D)
-        log2_joint = tl.fma(square(z, 0, D), -HALF_LOG2_E, offset)
+        log2_joint = scaled(square(z, 0, D), -HALF_LOG2_E, offset)
     else:
         RV = ()
         if PROJECTED:
             RV = projected(R, V, P, D)
         T = covariance_of(V, RV, seen, S, R, 0, P, D, NOISE, MASKED, PROJECTED)
         L, z = factor(T, residual, (), (), 0, P)
-        log2_joint = tl.fma(square(z, 0, P), -HALF_LOG2_E, log2_root_inverse(L, 0, P, DOUBLE) + offset)
+        log2_joint = scaled(square(z, 0, P), -HALF_LOG2_E, log2_root_inverse(L, 0, P, DOUBLE) + offset)
     return log2_joint, L, z
 
 

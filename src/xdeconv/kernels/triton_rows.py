@@ -1,5 +1,6 @@
 """From a batch to the log-density of its rows: table of components, tiles of rows, row kernel, closing kernel."""
 
+# ruff: noqa: RUF005 (in kernels, tuples can be joined but not unpacked)
 from __future__ import annotations
 
 import math
@@ -21,9 +22,11 @@ from .triton_pairs import (
     load_slots,
     pair,
     row_address,
+    scaled,
 )
 
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+NEGLIGIBLE = {torch.float32: 2.0**-24, torch.float64: 2.0**-40}  # the share of a row that skipped pairs may hold
 
 
 @jit(do_not_specialize=["k"])
@@ -45,7 +48,9 @@ def table_kernel(
         tl.store(line + 1 + a, m.to(kind), mask=inside)
         zeros = zeros + (m.to(tl.float64) * 0.0,)
         for b in tl.static_range(a + 1):
-            V = V + (tl.load(covariances + j * D * D + a * D + b, mask=inside, other=1.0 if a == b else 0.0).to(tl.float64),)
+            V = V + (
+                tl.load(covariances + j * D * D + a * D + b, mask=inside, other=1.0 if a == b else 0.0).to(tl.float64),
+            )
     if SHARED or BOUND:
         T = ()
         for a in tl.static_range(D):
@@ -81,26 +86,23 @@ def table_kernel(
 
 @jit(
     do_not_specialize=["x_stride", "noise_stride", "noise_step", "R_stride_p", "R_stride_d", "n"],
-    do_not_specialize_on_alignment=["x", "noise", "R", "weight", "order"],
+    do_not_specialize_on_alignment=["x", "noise", "R", "weight"],
 )
 def tiles_kernel(
-    x, x_stride, noise, noise_stride, noise_step, R, R_stride_p, R_stride_d, weight, scale, order, rows, n,
+    x, x_stride, noise, noise_stride, noise_step, R, R_stride_p, R_stride_d, weight, scale, rows, n,
     P: tl.constexpr, D: tl.constexpr, GIVEN: tl.constexpr, NOISE: tl.constexpr, MISSING: tl.constexpr,
-    MASKED: tl.constexpr, PROJECTED: tl.constexpr, WEIGHTED: tl.constexpr, SCALED: tl.constexpr, SORTED: tl.constexpr,
+    MASKED: tl.constexpr, PROJECTED: tl.constexpr, WEIGHTED: tl.constexpr, SCALED: tl.constexpr,
     HALF_LOG_2PI: tl.constexpr, ROOT: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Copies rows into tiles, missing values masked; rows after the last have weight zero and unit noise."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = i < n
     kind = rows.dtype.element_ty
-    source = i
-    if SORTED:
-        source = tl.load(order + i, mask=inside, other=0).to(tl.int64)
     address = row_address(rows, i, WIDTH)
     seen = ()
     constant = tl.zeros((BLOCK,), tl.float64)
     for a in tl.static_range(P):
-        value = tl.load(x + a * x_stride.to(tl.int64) + source, mask=inside, other=0.0)
+        value = tl.load(x + a * x_stride.to(tl.int64) + i, mask=inside, other=0.0)
         unit = tl.full((BLOCK,), HALF_LOG_2PI, tl.float64)
         if SCALED:
             unit = unit + tl.log(tl.load(scale + a))
@@ -117,39 +119,43 @@ def tiles_kernel(
     S_AT: tl.constexpr = 2 * P if MASKED else P
     R_AT: tl.constexpr = S_AT + (P * (P + 1) // 2 if NOISE == 2 else P if NOISE == 1 else 0)
     if NOISE > 0:
-        at = source * noise_step.to(tl.int64)
+        at = i * noise_step.to(tl.int64)
         for a in tl.static_range(P):
             for b in tl.static_range(0 if NOISE == 2 else a, a + 1):
-                SLOT: tl.constexpr = a * (a + 1) // 2 + b if NOISE == 2 else a
+                slot = a * (a + 1) // 2 + b if NOISE == 2 else a
                 if GIVEN:
-                    value = tl.load(noise + SLOT * noise_stride.to(tl.int64) + at, mask=inside, other=0.0)
+                    value = tl.load(noise + slot * noise_stride.to(tl.int64) + at, mask=inside, other=0.0)
                     value = value * (seen[a] * seen[b])
                 else:
                     value = tl.zeros((BLOCK,), kind)
                 if a == b:
                     value = tl.where(inside, value + (1.0 - seen[a]), 1.0).to(kind)
-                tl.store(address + (S_AT + SLOT) * TILE, value)
+                tl.store(address + (S_AT + slot) * TILE, value)
     if PROJECTED:
         for a in tl.static_range(P):
             for c in tl.static_range(D):
-                where = R + a * R_stride_p.to(tl.int64) + c * R_stride_d.to(tl.int64) + source
+                where = R + a * R_stride_p.to(tl.int64) + c * R_stride_d.to(tl.int64) + i
                 value = tl.load(where, mask=inside, other=0.0) * seen[a]
                 tl.store(address + (R_AT + a * D + c) * TILE, value)
     root = inside.to(kind)
     if WEIGHTED:
-        root = tl.sqrt(tl.load(weight + source, mask=inside, other=0.0))
+        root = tl.sqrt(tl.load(weight + i, mask=inside, other=0.0))
     tl.store(address + ROOT * TILE, root)
     tl.store(address + (ROOT + 2) * TILE, constant.to(kind))
 
 
-@jit(do_not_specialize=["prior_stride", "prior_step", "n", "k", "padded", "share"])
+@jit(do_not_specialize=["prior_stride", "prior_step", "n", "k", "padded", "share", "cut"])
 def rows_kernel(
-    table, rows, prior, prior_stride, prior_step, label, order, partial, n, k, padded, share,
+    table, rows, prior, prior_stride, prior_step, label, partial, alive, n, k, padded, share, cut,
     P: tl.constexpr, D: tl.constexpr, NOISE: tl.constexpr, MASKED: tl.constexpr, PROJECTED: tl.constexpr,
-    SHARED: tl.constexpr, PRIOR: tl.constexpr, LABELLED: tl.constexpr, SORTED: tl.constexpr,
+    SHARED: tl.constexpr, PRIOR: tl.constexpr, LABELLED: tl.constexpr, ALIVE: tl.constexpr,
     LINE: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Lanes hold rows and loop over a share of the components: the log2 of that share's density."""
+    """Lanes hold rows and loop over a share of the components: the log2 of that share's density.
+
+    ALIVE keeps a bit for each pair, unset when its responsibility is below 2^cut: the largest term so far is a lower
+    bound of the row's density.
+    """
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     kind = table.dtype.element_ty
     DOUBLE: tl.constexpr = kind == tl.float64
@@ -162,28 +168,34 @@ def rows_kernel(
     R = load_slots(address, S_AT + S_SIZE, P * D if PROJECTED else 0)
     line = i
     if PRIOR:
-        line = prior_line(i, n, label, order, LABELLED, SORTED) * prior_stride.to(tl.int64)
+        line = prior_line(i, n, label, LABELLED) * prior_stride.to(tl.int64)
     top = tl.full((BLOCK,), LOWEST, kind)
     total = tl.zeros((BLOCK,), kind)
+    one = tl.full((BLOCK,), 1, tl.int32)
     first = tl.program_id(1) * share
-    for j in range(first, tl.minimum(first + share, k)):
-        component = table + j * LINE
-        offset = tl.load(component)
-        m = load_numbers(component, 1, D)
-        V = load_numbers(component, 1 + D, D * (D + 1) // 2)
-        value, _, _ = pair(offset, m, V, x, seen, S, R, P, D, NOISE, MASKED, PROJECTED, SHARED, DOUBLE)
-        if PRIOR:
-            value = tl.fma(tl.load(prior + line + j * prior_step.to(tl.int64)), LOG2_E, value)
-        top, total = absorb(top, total, value)
+    last = tl.minimum(first + share, k)
+    for word in range(first // 32, tl.cdiv(last, 32)):
+        bits = tl.zeros((BLOCK,), tl.int32)
+        for j in range(tl.maximum(first, word * 32), tl.minimum(last, word * 32 + 32)):
+            component = table + j * LINE
+            offset = tl.load(component)
+            m = load_numbers(component, 1, D)
+            V = load_numbers(component, 1 + D, D * (D + 1) // 2)
+            value, _, _ = pair(offset, m, V, x, seen, S, R, P, D, NOISE, MASKED, PROJECTED, SHARED, DOUBLE)
+            if PRIOR:
+                value = scaled(tl.load(prior + line + j * prior_step.to(tl.int64)), LOG2_E, value)
+            top, total = absorb(top, total, value)
+            if ALIVE:
+                bits = tl.where(value < top + cut, bits, bits | (one << (j - word * 32)))
+        if ALIVE:
+            tl.store(alive + word * padded.to(tl.int64) + i, bits)
     tl.store(partial + tl.program_id(1).to(tl.int64) * padded + i, top + tl.log2(total))
 
 
 @jit()
-def prior_line(i, n, label, order, LABELLED: tl.constexpr, SORTED: tl.constexpr):
+def prior_line(i, n, label, LABELLED: tl.constexpr):
     """The line of the log-prior that belongs to a row; some line for rows after the last."""
     i = tl.minimum(i, n - 1).to(tl.int64)
-    if SORTED:
-        i = tl.load(order + i).to(tl.int64)
     if LABELLED:
         i = tl.load(label + i).to(tl.int64)
     return i
@@ -191,8 +203,8 @@ def prior_line(i, n, label, order, LABELLED: tl.constexpr, SORTED: tl.constexpr)
 
 @jit(do_not_specialize=["n", "padded", "shares"], do_not_specialize_on_alignment=["weight"])
 def close_kernel(
-    partial, rows, weight, order, log_prob, sums, n, padded, shares,
-    WEIGHTED: tl.constexpr, SORTED: tl.constexpr, SUMS: tl.constexpr, ROOT: tl.constexpr, WIDTH: tl.constexpr,
+    partial, rows, weight, log_prob, sums, n, padded, shares,
+    WEIGHTED: tl.constexpr, SUMS: tl.constexpr, ROOT: tl.constexpr, WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Joins the shares of each row: writes its log-density, or keeps it in its tile and sums weights and densities."""
@@ -207,18 +219,31 @@ def close_kernel(
         top, total = absorb(top, total, tl.load(partial + s * padded.to(tl.int64) + i))
     log2_density = top + tl.log2(total)
     natural = log2_density * LN_2 - tl.load(address + (ROOT + 2) * TILE)
-    source = i
-    if SORTED:
-        source = tl.load(order + i, mask=inside, other=0).to(tl.int64)
     if SUMS:
         tl.store(address + (ROOT + 1) * TILE, log2_density)
         share = inside.to(tl.float64)
         if WEIGHTED:
-            share = tl.load(weight + source, mask=inside, other=0.0).to(tl.float64)
+            share = tl.load(weight + i, mask=inside, other=0.0).to(tl.float64)
         tl.store(sums + 2 * program, tl.sum(share))
         tl.store(sums + 2 * program + 1, tl.sum(tl.where(inside, natural.to(tl.float64) * share, 0.0)))
     else:
-        tl.store(log_prob + source, natural, mask=inside)
+        tl.store(log_prob + i, natural, mask=inside)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How many rows and components a program takes."""
+
+    padded: int  # rows in tiles, with those that fill the last program
+    block: int  # rows of one program of the row kernel, and its warps
+    warps: int
+    shares: int  # parts into which the row kernel splits the components
+    chunk: int  # rows of one program of the statistics kernel, its lanes and its warps
+    lanes: int
+    lane_warps: int
+    components: int  # of one program of the statistics kernel
+    skip: bool  # whether to sum over the pairs alive only
+    processors: int
 
 
 @dataclass(frozen=True)
@@ -297,8 +322,8 @@ def table_of(
     return table
 
 
-def tiles_of(batch: Batch, shape: Shape, padded: int, order: Tensor | None = None) -> Tensor:
-    """Rows in tiles (padded / 32, width, 32), in their order or the one given."""
+def tiles_of(batch: Batch, shape: Shape, padded: int) -> Tensor:
+    """Rows in tiles (padded / 32, width, 32)."""
     rows = batch.x.new_empty(padded * shape.width)
     x = unit_stride(batch.x)
     noise = x if batch.noise is None else unit_stride(batch.noise)
@@ -308,10 +333,10 @@ def tiles_of(batch: Batch, shape: Shape, padded: int, order: Tensor | None = Non
     block = 128
     tiles_kernel[(padded // block,)](
         x, x.stride(0), noise, noise.stride(0), int(batch.noise is not None and batch.noise.shape[1] > 1),
-        R, R.stride(0), R.stride(1), weight, scale, x if order is None else order, rows, batch.n,
+        R, R.stride(0), R.stride(1), weight, scale, rows, batch.n,
         P=shape.p, D=shape.d, GIVEN=int(shape.given > 0), NOISE=shape.noise, MISSING=int(shape.missing),
         MASKED=int(shape.masked), PROJECTED=int(shape.projected), WEIGHTED=int(batch.weight is not None),
-        SCALED=int(batch.scale is not None), SORTED=int(order is not None), HALF_LOG_2PI=HALF_LOG_2PI,
+        SCALED=int(batch.scale is not None), HALF_LOG_2PI=HALF_LOG_2PI,
         ROOT=shape.root, WIDTH=shape.width, BLOCK=block, num_warps=4,
     )  # fmt: skip
     return rows
@@ -326,23 +351,25 @@ def prior_of(batch: Batch, fallback: Tensor) -> tuple[Tensor, int, int, Tensor]:
 
 
 def densities(
-    table: Tensor, rows: Tensor, batch: Batch, shape: Shape, padded: int, block: int, shares: int, warps: int
+    table: Tensor, rows: Tensor, batch: Batch, shape: Shape, plan: Plan, alive: Tensor | None = None
 ) -> Tensor:
-    """log2 of the density of each row under each share of the components (shares, padded)."""
+    """log2 of the density of each row under each share of the components (shares, padded).
+
+    ``alive`` (words, padded) receives a bit for each pair whose responsibility may reach NEGLIGIBLE / k.
+    """
     k = len(table)
-    partial = rows.new_empty(shares, padded)
+    partial = rows.new_empty(plan.shares, plan.padded)
     prior, stride, step, label = prior_of(batch, rows)
-    rows_kernel[(padded // block, shares)](
-        table, rows, prior, stride, step, label, rows, partial, batch.n, k, padded, triton.cdiv(k, shares),
-        PRIOR=int(batch.log_prior is not None), LABELLED=int(shape.labelled), SORTED=0, BLOCK=block,
-        **shape.constants, num_warps=warps, enable_fp_fusion=False,
+    rows_kernel[(plan.padded // plan.block, plan.shares)](
+        table, rows, prior, stride, step, label, partial, partial if alive is None else alive, batch.n, k,
+        plan.padded, triton.cdiv(k, plan.shares), math.log2(NEGLIGIBLE[rows.dtype] / k),
+        PRIOR=int(batch.log_prior is not None), LABELLED=int(shape.labelled), ALIVE=int(alive is not None),
+        BLOCK=plan.block, **shape.constants, num_warps=plan.warps, enable_fp_fusion=False,
     )  # fmt: skip
     return partial
 
 
-def close(
-    partial: Tensor, rows: Tensor, batch: Batch, shape: Shape, *, keep: bool, order: Tensor | None = None
-) -> Tensor:
+def close(partial: Tensor, rows: Tensor, batch: Batch, shape: Shape, *, keep: bool) -> Tensor:
     """Log-density of each row (n,); or keeps it in the tiles and returns (programs, 2) sums of weight and density."""
     shares, padded = partial.shape
     block = 128
@@ -350,8 +377,8 @@ def close(
     out = rows.new_empty((programs, 2) if keep else batch.n, dtype=torch.float64 if keep else rows.dtype)
     weight = rows if batch.weight is None else unit_stride(batch.weight)
     close_kernel[(programs,)](
-        partial, rows, weight, rows if order is None else order, out, out, batch.n, padded, shares,
-        WEIGHTED=int(batch.weight is not None), SORTED=int(order is not None), SUMS=int(keep), ROOT=shape.root,
+        partial, rows, weight, out, out, batch.n, padded, shares,
+        WEIGHTED=int(batch.weight is not None), SUMS=int(keep), ROOT=shape.root,
         WIDTH=shape.width, BLOCK=block, num_warps=4,
     )  # fmt: skip
     return out

@@ -1,13 +1,17 @@
 """From rows and their densities to the sums over rows: statistics kernel, joining kernel, log_joint's kernel."""
 
+# ruff: noqa: RUF005 (in kernels, tuples can be joined but not unpacked)
 from __future__ import annotations
 
 from torch import Tensor
 
 from ..batch import Batch
 from .triton_import import jit, tl, triton
-from .triton_pairs import LN_2, LOG2_E, TILE, add_pair, load_numbers, load_slots, pair, row_address
-from .triton_rows import Shape, prior_line, prior_of
+from .triton_pairs import LN_2, LOG2_E, TILE, add_pair, load_numbers, load_slots, pair, row_address, scaled
+from .triton_rows import Plan, Shape, prior_line, prior_of
+
+ALIVE_PROGRAMS = 16  # on each multiprocessor
+ALIVE_LANES = 64
 
 
 @jit(do_not_specialize=["prior_stride", "prior_step", "n", "k", "padded", "chunk"])
@@ -35,7 +39,7 @@ def sums_kernel(
     m = load_numbers(component, 1, D)
     V = load_numbers(component, 1 + D, D * (D + 1) // 2)
     sums = ()
-    for c in tl.static_range(SUMS):
+    for _ in tl.static_range(SUMS):
         sums = sums + (tl.zeros((LANES,), kind),)
     first = tl.program_id(0).to(tl.int64) * chunk
     last = tl.minimum(first + chunk, padded)
@@ -51,8 +55,8 @@ def sums_kernel(
         R = load_slots(address, S_AT + S_SIZE, P * D if PROJECTED else 0)
         value, L, z = pair(offset, m, V, x, seen, S, R, P, D, NOISE, MASKED, PROJECTED, SHARED, DOUBLE)
         if PRIOR:
-            line = prior_line(i, n, label, label, LABELLED, 0) * prior_stride.to(tl.int64)
-            value = tl.fma(tl.load(prior + line + tl.minimum(j, k - 1) * prior_step.to(tl.int64)), LOG2_E, value)
+            line = prior_line(i, n, label, LABELLED) * prior_stride.to(tl.int64)
+            value = scaled(tl.load(prior + line + tl.minimum(j, k - 1) * prior_step.to(tl.int64)), LOG2_E, value)
         if JOINT:
             natural = value * LN_2 - tl.load(address + (ROOT + 2) * TILE)
             tl.store(out + i * k + j, natural, mask=inside & (i < n) & (j < k))
@@ -66,6 +70,64 @@ def sums_kernel(
         place = out + (tl.program_id(0).to(tl.int64) * GROUPS + group) * SUMS * k + j
         for c in tl.static_range(SUMS):
             tl.store(place + c * k.to(tl.int64), sums[c], mask=j < k)
+
+
+@jit(do_not_specialize=["prior_stride", "prior_step", "n", "k", "padded", "processors", "turns"])
+def alive_kernel(
+    table, rows, prior, prior_stride, prior_step, label, alive, lists, out, n, k, padded, processors, turns,
+    P: tl.constexpr, D: tl.constexpr, NOISE: tl.constexpr, MASKED: tl.constexpr, PROJECTED: tl.constexpr,
+    SHARED: tl.constexpr, PRIOR: tl.constexpr, LABELLED: tl.constexpr, ROOT: tl.constexpr, LINE: tl.constexpr,
+    WIDTH: tl.constexpr, CHUNK: tl.constexpr, STEP: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
+    """Lanes hold the rows alive of one component and one chunk: lists them, sums them, adds up the lanes.
+
+    Programs that share a multiprocessor (the same remainder) walk through the same chunks, each with components of
+    its own, so that a chunk's rows are read into that multiprocessor's cache once.
+    """
+    SUMS: tl.constexpr = 1 + D + D * (D + 1) // 2
+    kind = table.dtype.element_ty
+    DOUBLE: tl.constexpr = kind == tl.float64
+    S_AT: tl.constexpr = 2 * P if MASKED else P
+    S_SIZE: tl.constexpr = P * (P + 1) // 2 if NOISE == 2 else P if NOISE == 1 else 0
+    program = tl.program_id(0)
+    mine = lists + program.to(tl.int64) * CHUNK
+    for chunk in range(program % processors, padded // CHUNK, processors):
+        for j in range(program // processors, k, turns):
+            count = 0
+            for start in range(chunk * CHUNK, chunk * CHUNK + CHUNK, STEP):
+                i = start + tl.arange(0, STEP)
+                bits = tl.load(alive + (j // 32) * padded.to(tl.int64) + i)
+                there = (bits >> (j % 32)) & 1
+                tl.store(mine + count + tl.cumsum(there) - there, i, mask=there != 0)
+                count += tl.sum(there)
+            tl.debug_barrier()
+            component = table + j * LINE
+            offset = tl.load(component)
+            m = load_numbers(component, 1, D)
+            V = load_numbers(component, 1 + D, D * (D + 1) // 2)
+            sums = ()
+            for _ in tl.static_range(SUMS):
+                sums = sums + (tl.zeros((LANES,), kind),)
+            for start in range(0, count, LANES):
+                lane = start + tl.arange(0, LANES)
+                i = tl.load(mine + lane, mask=lane < count, other=chunk * CHUNK)
+                address = row_address(rows, i, WIDTH)
+                x = load_slots(address, 0, P)
+                seen = load_slots(address, P, P if MASKED else 0)
+                S = load_slots(address, S_AT, S_SIZE)
+                R = load_slots(address, S_AT + S_SIZE, P * D if PROJECTED else 0)
+                value, L, z = pair(offset, m, V, x, seen, S, R, P, D, NOISE, MASKED, PROJECTED, SHARED, DOUBLE)
+                if PRIOR:
+                    line = prior_line(i, n, label, LABELLED) * prior_stride.to(tl.int64)
+                    value = scaled(tl.load(prior + line + j * prior_step.to(tl.int64)), LOG2_E, value)
+                root = tl.where(lane < count, tl.load(address + ROOT * TILE), 0.0)
+                root = root * tl.exp2(0.5 * (value - tl.load(address + (ROOT + 1) * TILE)))
+                sums = add_pair(sums, root, L, z, R, seen, P, D, MASKED, PROJECTED, SHARED)
+            place = out + (chunk * SUMS) * k.to(tl.int64) + j
+            for c in tl.static_range(SUMS):
+                tl.store(place, tl.sum(sums[c]))
+                place += k
+            tl.debug_barrier()
 
 
 @jit(do_not_specialize=["parts", "programs", "k"])
@@ -155,38 +217,47 @@ def unwhiten_kernel(joined, table, stats, k, D: tl.constexpr, LINE: tl.constexpr
         tl.store(stats + 1, tl.load(joined + SUMS * k + 1))
 
 
-def partial_sums(
-    table: Tensor, rows: Tensor, batch: Batch, shape: Shape, padded: int, chunk: int, lanes: int, components: int
-) -> Tensor:
+def partial_sums(table: Tensor, rows: Tensor, batch: Batch, shape: Shape, plan: Plan) -> Tensor:
     """Sums over each chunk of rows (parts, sums, k), in the batch's type."""
-    k = len(table)
-    chunks = triton.cdiv(padded, chunk)
-    out = rows.new_empty(chunks * (lanes // components), shape.sums, k)
-    _over_chunks(table, rows, batch, shape, padded, chunk, lanes, components, out, joint=False)
+    parts = triton.cdiv(plan.padded, plan.chunk) * (plan.lanes // plan.components)
+    out = rows.new_empty(parts, shape.sums, len(table))
+    _over_chunks(table, rows, batch, shape, plan, out, joint=False)
     return out
 
 
-def joints(
-    table: Tensor, rows: Tensor, batch: Batch, shape: Shape, padded: int, chunk: int, lanes: int, components: int
-) -> Tensor:
+def joints(table: Tensor, rows: Tensor, batch: Batch, shape: Shape, plan: Plan) -> Tensor:
     """log alpha N of each pair (n, k)."""
     out = rows.new_empty(batch.n, len(table))
-    _over_chunks(table, rows, batch, shape, padded, chunk, lanes, components, out, joint=True)
+    _over_chunks(table, rows, batch, shape, plan, out, joint=True)
     return out
 
 
 def _over_chunks(
-    table: Tensor, rows: Tensor, batch: Batch, shape: Shape, padded: int, chunk: int, lanes: int, components: int,
-    out: Tensor, *, joint: bool,
-) -> None:  # fmt: skip
+    table: Tensor, rows: Tensor, batch: Batch, shape: Shape, plan: Plan, out: Tensor, *, joint: bool
+) -> None:
     k = len(table)
     prior, stride, step, label = prior_of(batch, rows)
-    sums_kernel[(triton.cdiv(padded, chunk), triton.cdiv(k, components))](
-        table, rows, prior, stride, step, label, out, batch.n, k, padded, chunk,
+    sums_kernel[(triton.cdiv(plan.padded, plan.chunk), triton.cdiv(k, plan.components))](
+        table, rows, prior, stride, step, label, out, batch.n, k, plan.padded, plan.chunk,
         PRIOR=int(batch.log_prior is not None), LABELLED=int(shape.labelled), JOINT=int(joint), ROOT=shape.root,
-        LANES=lanes, COMPONENTS=components, **shape.constants, num_warps=max(1, min(lanes, 1024) // 32),
+        LANES=plan.lanes, COMPONENTS=plan.components, **shape.constants, num_warps=plan.lane_warps,
         enable_fp_fusion=False,
     )  # fmt: skip
+
+
+def alive_sums(table: Tensor, rows: Tensor, batch: Batch, shape: Shape, plan: Plan, alive: Tensor) -> Tensor:
+    """Sums over the pairs alive of each chunk of rows (parts, sums, k), in the batch's type."""
+    k = len(table)
+    turns = min(k, ALIVE_PROGRAMS)
+    out = rows.new_empty(plan.padded // plan.chunk, shape.sums, k)
+    lists = alive.new_empty(plan.processors * turns, plan.chunk)
+    prior, stride, step, label = prior_of(batch, rows)
+    alive_kernel[(plan.processors * turns,)](
+        table, rows, prior, stride, step, label, alive, lists, out, batch.n, k, plan.padded, plan.processors, turns,
+        PRIOR=int(batch.log_prior is not None), LABELLED=int(shape.labelled), ROOT=shape.root, CHUNK=plan.chunk,
+        STEP=min(256, plan.chunk), LANES=ALIVE_LANES, **shape.constants, num_warps=1, enable_fp_fusion=False,
+    )  # fmt: skip
+    return out
 
 
 def join(partial: Tensor, row_sums: Tensor, table: Tensor, shape: Shape, stats: Tensor) -> None:
