@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from . import simulate_sky as sky
 from .batch import Batch, packed_size
-from .simulate_stars import CHUNK, Draws, products, stars
+from .simulate_stars import CHUNK, Draws, choose, products, stars
 from .simulate_tables import tables
 
 if TYPE_CHECKING:
@@ -108,10 +108,8 @@ def gaia(
     (Batch(rows=1000, p=7, d=7, noise=full, missing values), torch.Size([7, 1000]))
     """
     out = _empty(n, missing, torch.device(device), dtype)
-    parts = gaia_chunks(n, seed, missing=missing, underestimated=underestimated, device=device, dtype=dtype)
-    for part in parts:
-        for to, values in zip(_tensors(out), _tensors(part), strict=True):
-            to[..., part.first : part.first + part.batch.n] = values
+    for c in range(-(-n // CHUNK)):
+        _fill(out, c * CHUNK, min(n, (c + 1) * CHUNK), Draws(seed, c, out.batch.device), underestimated)
     return out
 
 
@@ -127,33 +125,14 @@ def gaia_chunk(
 ) -> Simulated:
     """The first rows of chunk c, a pure function of (seed, c) and the kind of device: a billion rows need no disk.
 
-    It repeats to the bit where the number of CPU threads is a power of two, and to rounding elsewhere.
-
     >>> bool((gaia_chunk(0, 0, 10).truth == gaia(10).truth).all())
     True
     """
     if not 0 <= rows <= CHUNK:
         raise ValueError(f"rows must be between 0 and {CHUNK}, the size of a chunk; got {rows}")
-    if not 0 <= underestimated <= 1:
-        raise ValueError(f"underestimated is a fraction of rows, between 0 and 1; got {underestimated}")
-    draw = Draws(seed, c, torch.device(device))
-    truth, population = stars(draw, tables(str(draw.device)))
-    solution, lost = _solutions(draw, truth[6], missing)
-    L, sigma = _errors(draw, truth, solution)
-    factor = _underestimation(draw, underestimated)
-    unit = torch.cat([_multiply(L, draw.normal(5)) * factor, draw.normal(2)])
-    x = truth.double() + (unit * sigma).double()
-    ruwe = RUWE[0] * torch.exp(RUWE[1] * draw.normal(1)[0]) * factor
-    whole = Simulated(
-        batch=Batch(x.masked_fill(lost, math.nan).to(dtype), _pack(L, sigma, lost).to(dtype), missing=missing),
-        truth=truth.to(dtype),
-        position=x[:2],
-        population=population,
-        solution=solution,
-        ruwe=ruwe,
-        first=c * CHUNK,
-    )
-    return _first_rows(whole, rows)
+    out = _empty(rows, missing, torch.device(device), dtype, first=c * CHUNK)
+    _fill(out, 0, rows, Draws(seed, c, out.batch.device), underestimated)
+    return out
 
 
 def gaia_chunks(
@@ -173,6 +152,30 @@ def gaia_chunks(
     for c in range(-(-n // CHUNK)):
         rows = min(CHUNK, n - c * CHUNK)
         yield gaia_chunk(seed, c, rows, missing=missing, underestimated=underestimated, device=device, dtype=dtype)
+
+
+def _fill(out: Simulated, start: int, stop: int, draw: Draws, underestimated: float) -> None:
+    """Write a chunk, or its beginning, into the rows from start to stop, one block after the other."""
+    if not 0 <= underestimated <= 1:
+        raise ValueError(f"underestimated is a fraction of rows, between 0 and 1; got {underestimated}")
+    cells = choose(draw, tables(str(draw.device)))
+    targets = [row for t in _tensors(out) for row in t.view(-1, out.batch.n)]
+    for at in range(start, stop, draw.rows):
+        values = _block(draw, cells[at - start : at - start + draw.rows], out.batch.missing, underestimated)
+        for value, target in zip(values, targets, strict=True):
+            target[at : min(at + draw.rows, stop)] = value[: stop - at]
+
+
+def _block(draw: Draws, cells: Tensor, missing: bool, underestimated: float) -> list[Tensor]:
+    """The rows of a block's x, noise, truth, position, population, solution and ruwe, in that order."""
+    truth, population = stars(draw, tables(str(draw.device)), cells)
+    solution, lost = _solutions(draw, truth[6], missing)
+    L, sigma = _errors(draw, truth, solution)
+    factor = _underestimation(draw, underestimated)
+    unit = torch.cat([_multiply(L, draw.normal(5)) * factor, draw.normal(2)])
+    x = truth.double() + (unit * sigma).double()
+    ruwe = RUWE[0] * torch.exp(RUWE[1] * draw.normal(1)[0]) * factor
+    return [*x.masked_fill(lost, math.nan), *_pack(L, sigma, lost), *truth, *x[:2], population, solution, ruwe]
 
 
 def _logistic(G: Tensor, curve: tuple[float, float, float]) -> Tensor:
@@ -206,9 +209,10 @@ def _errors(draw: Draws, truth: Tensor, solution: Tensor) -> tuple[list[list[Ten
     six, two = solution == SOLUTIONS[2], solution == SOLUTIONS[0]
     worse = TWO_PARAMETER_FACTOR * torch.exp(TWO_PARAMETER_SCATTER * draw.normal(1)[0])
     base = base * torch.where(six, SIX_PARAMETER_FACTOR, torch.where(two, worse, 1.0))
-    ratios = torch.tensor(ERROR_RATIOS, device=G.device)[:, None] * torch.exp(RATIO_SCATTER * draw.normal(5))
-    photometric = torch.stack([_photometric_error(G, curve) for curve in (COLOUR_ERROR, G_ERROR)])
-    sigma = torch.cat([base * ratios, photometric * _spread(draw.normal(2))])
+    ratios = [ratio * torch.exp(RATIO_SCATTER * z) for ratio, z in zip(ERROR_RATIOS, draw.normal(5), strict=True)]
+    curves = zip((COLOUR_ERROR, G_ERROR), draw.normal(2), strict=True)
+    photometric = [_photometric_error(G, curve) * _spread(z) for curve, z in curves]
+    sigma = torch.stack([*(base * ratio for ratio in ratios), *photometric])
     sigma[0] /= MAS_PER_DEGREE * torch.cos(dec).clamp(min=1e-6)
     sigma[1] /= MAS_PER_DEGREE
     return _correlations(draw, torch.stack([x, y, z])), sigma
@@ -230,9 +234,9 @@ def _correlations(draw: Draws, direction: Tensor) -> list[list[Tensor]]:
     fixed = torch.Generator().manual_seed(5)
     vectors, phases = 3.0 * torch.randn(10, 3, generator=fixed), 6.3 * torch.rand(10, generator=fixed)
     along = products(tuple(map(tuple, vectors.tolist())), direction)
-    waves = torch.stack([torch.sin(a + phase) for a, phase in zip(along, phases.tolist(), strict=True)])
-    below = CORRELATION_WAVES * waves + CORRELATION_SCATTER * draw.normal(10)
-    rows = [[*below[i * (i - 1) // 2 : i * (i + 1) // 2]] for i in range(5)]
+    waves = [CORRELATION_WAVES * torch.sin(a + phase) for a, phase in zip(along, phases.tolist(), strict=True)]
+    below = [wave + CORRELATION_SCATTER * z for wave, z in zip(waves, draw.normal(10), strict=True)]
+    rows = [below[i * (i - 1) // 2 : i * (i + 1) // 2] for i in range(5)]
     lengths = [sum((v**2 for v in row), torch.ones_like(direction[0])).rsqrt() for row in rows]
     return [[v * length for v in row] + [length] for row, length in zip(rows, lengths, strict=True)]
 
@@ -241,10 +245,10 @@ def _multiply(L: list[list[Tensor]], z: Tensor) -> Tensor:
     return torch.stack([sum((v * z[j] for j, v in enumerate(row)), torch.zeros_like(z[0])) for row in L])
 
 
-def _pack(L: list[list[Tensor]], sigma: Tensor, lost: Tensor) -> Tensor:
-    """Packed lower triangles (28, n) of the covariances, 0 where a value is missing; photometry is independent."""
+def _pack(L: list[list[Tensor]], sigma: Tensor, lost: Tensor) -> list[Tensor]:
+    """Packed lower triangles, 28 of (n,), of the covariances, 0 where a value is missing; photometry is independent."""
     sigma = sigma.masked_fill(lost, 0.0)
-    out = sigma.new_zeros(packed_size(7), sigma.shape[1])
+    out = [torch.zeros_like(sigma[0])] * packed_size(7)
     for a in range(5):
         for b in range(a + 1):
             correlation = sum((L[a][j] * L[b][j] for j in range(b + 1)), torch.zeros_like(sigma[0]))
@@ -289,16 +293,7 @@ def _tensors(s: Simulated) -> list[Tensor]:
     return [s.batch.x, s.batch.noise, s.truth, s.position, s.population, s.solution, s.ruwe]
 
 
-def _first_rows(s: Simulated, rows: int) -> Simulated:
-    """A copy of the first rows; chunks are always computed whole, so that no bit depends on how many are asked for."""
-    noise = s.batch.noise
-    assert noise is not None
-    batch = replace(s.batch, x=s.batch.x[:, :rows].clone(), noise=noise[:, :rows].clone())
-    per_row = ("truth", "position", "population", "solution", "ruwe")
-    return replace(s, batch=batch, **{name: getattr(s, name)[..., :rows].clone() for name in per_row})
-
-
-def _empty(n: int, missing: bool, device: torch.device, dtype: torch.dtype) -> Simulated:
+def _empty(n: int, missing: bool, device: torch.device, dtype: torch.dtype, first: int = 0) -> Simulated:
     def new(*shape: int, dtype: torch.dtype = dtype) -> Tensor:
         return torch.empty(*shape, n, device=device, dtype=dtype)
 
@@ -309,4 +304,5 @@ def _empty(n: int, missing: bool, device: torch.device, dtype: torch.dtype) -> S
         population=new(dtype=torch.int8),
         solution=new(dtype=torch.int8),
         ruwe=new(dtype=torch.float32),
+        first=first,
     )

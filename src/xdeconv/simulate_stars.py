@@ -13,22 +13,24 @@ from . import simulate_sky as sky
 from . import simulate_tables as tables
 
 CHUNK = 1 << 18
+CPU_BLOCK = 1 << 15  # rows at a time, so that columns stay in cache and few rows cost little
 
 
 class Draws:
-    """Random numbers of one whole chunk."""
+    """Random numbers of one chunk, a block of rows at a time: small blocks on a CPU, the whole chunk elsewhere."""
 
     def __init__(self, seed: int, c: int, device: torch.device) -> None:
         # Torch's CPU generator keeps 32 bits of a seed: neighbours, not hashes, so that no two chunks collide.
         start = int(np.random.SeedSequence(seed).generate_state(1)[0])
         self.generator = torch.Generator(device).manual_seed((start + c) % (1 << 32))
         self.device = device
+        self.rows = CPU_BLOCK if device.type == "cpu" else CHUNK
 
-    def uniform(self, k: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        return torch.rand(k, CHUNK, generator=self.generator, device=self.device, dtype=dtype)
+    def uniform(self, k: int) -> Tensor:
+        return torch.rand(k, self.rows, generator=self.generator, device=self.device)
 
     def normal(self, k: int) -> Tensor:
-        return torch.randn(k, CHUNK, generator=self.generator, device=self.device)
+        return torch.randn(k, self.rows, generator=self.generator, device=self.device)
 
 
 @dataclass(frozen=True)
@@ -48,10 +50,14 @@ def products(vectors: tuple[tuple[float, ...], ...], v: Tensor) -> list[Tensor]:
     return [a * v[0] + b * v[1] + c * v[2] for a, b, c in vectors]
 
 
-def _choose(draw: Draws, t: tables.Tables) -> _Chosen:
+def choose(draw: Draws, t: tables.Tables) -> Tensor:
+    """For every row of the chunk (CHUNK,) a cell of the field or an object."""
+    u = torch.rand(CHUNK, generator=draw.generator, device=draw.device, dtype=torch.float64)
+    return torch.searchsorted(t.cells, u, right=True).clamp(max=len(t.cells) - 1)
+
+
+def _look_up(t: tables.Tables, at: Tensor) -> _Chosen:
     lines, kinds = tables.LONGITUDES * tables.LATITUDES, len(sky.FIELD)
-    at = torch.searchsorted(t.cells, draw.uniform(1, torch.float64)[0], right=True)
-    at = at.clamp(max=len(t.cells) - 1)
     field = at < kinds * lines
     which = (at - kinds * lines).clamp(min=0)
     cell = torch.where(field, at, 0)
@@ -61,9 +67,9 @@ def _choose(draw: Draws, t: tables.Tables) -> _Chosen:
     return _Chosen(field, cell, cell % lines, thing, population, name)
 
 
-def stars(draw: Draws, t: tables.Tables) -> tuple[Tensor, Tensor]:
-    """True values (7, n) float32 of what Gaia sees, and each star's place in POPULATIONS."""
-    chosen = _choose(draw, t)
+def stars(draw: Draws, t: tables.Tables, cells: Tensor) -> tuple[Tensor, Tensor]:
+    """True values (7, n) float32 of what Gaia sees in the cells (n,), and each star's place in POPULATIONS."""
+    chosen = _look_up(t, cells)
     direction, distance = _places(draw, t, chosen)
     velocity = _velocities(draw, t, chosen, direction * distance)
     G, colour = _photometry(draw, t, chosen, distance)
@@ -87,8 +93,9 @@ def _places(draw: Draws, t: tables.Tables, chosen: _Chosen) -> tuple[Tensor, Ten
     b = tables.latitude(tables.LATITUDES - (tables.LATITUDES - row.abs()).abs())
     in_field = torch.stack([torch.cos(b) * torch.cos(l), torch.cos(b) * torch.sin(l), torch.sin(b)])
     # t of density 12 t^2 (1 - t), that of the quantiles' spacing, is a Beta(3, 2) variable.
-    gamma = -torch.log1p(-draw.uniform(5))
-    share = gamma[:3].sum(0) / gamma.sum(0).clamp(min=1e-30)
+    e = [torch.log1p(-u) for u in draw.uniform(5)]
+    three = e[0] + e[1] + e[2]
+    share = three / (three + e[3] + e[4]).clamp(max=-1e-30)
     distance = tables.interpolate(t.distance, chosen.cell, share.clamp(max=1 - 1e-6) * tables.QUANTILES)
     # Radii of a Plummer sphere and of an exponential disc, seen in projection.
     u, v, angle = draw.uniform(3)
@@ -141,13 +148,9 @@ def _photometry(draw: Draws, t: tables.Tables, chosen: _Chosen, distance: Tensor
 
 def _magnitudes(t: tables.Tables, population: Tensor, u: Tensor, bright: Tensor, faint: Tensor) -> Tensor:
     """Absolute magnitudes from the luminosity function between two limits, by its inverse."""
-    low = tables.interpolate(t.luminosity, population, tables.magnitude_index(bright))
-    high = tables.interpolate(t.luminosity, population, tables.magnitude_index(faint))
-    wanted = torch.lerp(low, high, u.double())
-    stacked = t.luminosity.flatten()
-    right = torch.searchsorted(stacked, wanted).clamp(max=len(stacked) - 1)
-    left = (right - 1).clamp(min=0)
-    part = ((wanted - stacked[left]) / (stacked[right] - stacked[left]).clamp(min=1e-300)).clamp(0, 1)
-    place = (left - population * tables.MAGNITUDES + part).float()
-    M = tables.FIRST_MAGNITUDE + tables.MAGNITUDE_STEP * place
+    low, high = (
+        torch.exp(tables.interpolate(t.luminosity, population, tables.magnitude_index(M))) for M in (bright, faint)
+    )
+    share = torch.log(torch.lerp(low, high, u))
+    M = tables.interpolate(t.magnitude, population, tables.share_index(share))
     return torch.minimum(torch.maximum(M, bright), faint)

@@ -17,6 +17,7 @@ LONGITUDES, LATITUDES, DISTANCES, QUANTILES = 360, 160, 40, 24
 NEAREST, FARTHEST = 0.004, 80.0  # kpc
 LATITUDE_STRETCH = 2.5  # cells of latitude are half a degree at the plane and three at the poles
 MAGNITUDE_STEP, FIRST_MAGNITUDE, MAGNITUDES = 0.1, -7.0, 241
+SHARES, LEAST_LOG_SHARE = 4096, -30.0  # places of a luminosity function's inverse, even in the logarithm
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,9 @@ class Tables:
     """What a draw looks up; f is a field population, s a line of sight, p a population, q a quantile, m a magnitude.
 
     cells (f s + objects,) cumulative probability; distance (f s, q) kpc; extinction (s, DISTANCES) A_G at the edges;
-    crowded (s,) mag; luminosity (p, m) cumulative share plus p; sequence (p, 4, m) cumulative share; colour (p, 4, m);
-    scatter (p, 4); binaries (p, 4) greatest brightening; kinematics (4, p); stars is how many Gaia would see.
+    crowded (s,) mag; luminosity (p, m) log cumulative share; magnitude (p, SHARES) its inverse;
+    sequence (p, 4, m) cumulative share; colour (p, 4, m); scatter (p, 4); binaries (p, 4) greatest brightening;
+    kinematics (4, p); stars is how many Gaia would see.
     """
 
     cells: Tensor
@@ -53,6 +55,7 @@ class Tables:
     extinction: Tensor
     crowded: Tensor
     luminosity: Tensor
+    magnitude: Tensor
     sequence: Tensor
     colour: Tensor
     scatter: Tensor
@@ -87,7 +90,8 @@ def tables(device: str = "cpu") -> Tables:
         distance=_quantiles(density.flatten(0, 1)),
         extinction=extinction,
         crowded=crowded,
-        luminosity=luminosity,
+        luminosity=luminosity.float(),
+        magnitude=_inverse(luminosity),
         sequence=sequence,
         colour=colour,
         scatter=torch.tensor([[s.scatter for s, _ in _four(p)] for p in POPULATIONS]),
@@ -113,6 +117,11 @@ def distance_index(distance: Tensor) -> Tensor:
 def magnitude_index(magnitude: Tensor) -> Tensor:
     """Place of an absolute magnitude in the tables, 0 .. MAGNITUDES - 1."""
     return ((magnitude - FIRST_MAGNITUDE) / MAGNITUDE_STEP).clamp(0.0, MAGNITUDES - 1.001)
+
+
+def share_index(share: Tensor) -> Tensor:
+    """Place of a log share in the inverse luminosity functions, 0 .. SHARES - 1."""
+    return ((share - LEAST_LOG_SHARE) * ((SHARES - 1) / -LEAST_LOG_SHARE)).clamp(0.0, SHARES - 1.001)
 
 
 def interpolate(table: Tensor, line: Tensor, place: Tensor) -> Tensor:
@@ -206,7 +215,7 @@ def _four(population: sky.Population) -> list[tuple[sky.Sequence, float]]:
 
 
 def _luminosities() -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Stars per pc^3 brighter than M (p, m), the same as a share plus p, sequences' shares and colours (p, 4, m)."""
+    """Stars per pc^3 brighter than M (p, m), the same as a log share, sequences' shares and colours (p, 4, m)."""
     grid = FIRST_MAGNITUDE + MAGNITUDE_STEP * torch.arange(MAGNITUDES, dtype=torch.float64)
     numbers = torch.zeros(len(POPULATIONS), 4, MAGNITUDES, dtype=torch.float64)
     colours = torch.zeros(len(POPULATIONS), 4, MAGNITUDES, dtype=torch.float64)
@@ -220,8 +229,14 @@ def _luminosities() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     count = torch.cat([torch.zeros(len(total), 1), (0.5 * (total[:, 1:] + total[:, :-1])).cumsum(1)], dim=1)
     count = count * MAGNITUDE_STEP + 1e-14 * torch.arange(1, MAGNITUDES + 1)
     shares = numbers.cumsum(1) / total.clamp(min=1e-30)[:, None]
-    stacked = count / count[:, -1:] + torch.arange(len(count))[:, None]
-    return count, stacked, shares.float(), colours.float()
+    return count, torch.log(count / count[:, -1:]), shares.float(), colours.float()
+
+
+def _inverse(luminosity: Tensor) -> Tensor:
+    """Absolute magnitudes at even steps of the log share, (p, SHARES) float32."""
+    grid = FIRST_MAGNITUDE + MAGNITUDE_STEP * torch.arange(MAGNITUDES, dtype=torch.float64)
+    at = torch.linspace(LEAST_LOG_SHARE, 0.0, SHARES, dtype=torch.float64)
+    return torch.stack([_at_knots(at, line, grid) for line in luminosity]).float()
 
 
 def _at_knots(at: Tensor, knots: Tensor, values: Tensor) -> Tensor:
