@@ -245,6 +245,16 @@ def test_damaged_files_can_be_skipped(tmp_path):
     assert source.notes == ("1 damaged files or parts were skipped",)
 
 
+def test_damaged_files_of_other_formats_can_be_skipped(tmp_path):
+    write_arrow(tmp_path)
+    (tmp_path / "zzz.arrow").write_bytes(b"nonsense")
+    with pytest.raises(ReadError, match=r"zzz\.arrow"):
+        open_catalog(tmp_path, FEATURES)
+    source = open_catalog(tmp_path, FEATURES, skip_bad_files=True)
+    assert source.load().rows == 400
+    assert source.notes == ("1 damaged files or parts were skipped",)
+
+
 def test_nothing_to_read():
     with pytest.raises(FileNotFoundError, match="no readable file"):
         open_table("nowhere/*.parquet")

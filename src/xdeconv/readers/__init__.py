@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import glob
+import logging
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from .table import BLOCK_ROWS, Piece, ReadError, Table, natural, numbers, rows_o
 
 __all__ = ["BLOCK_ROWS", "Piece", "ReadError", "Table", "numbers", "open_table", "rows_of"]
 MANIFEST = "manifest.json"
+log = logging.getLogger("xdeconv")
 SUFFIXES = {
     "parquet": (".parquet", ".pq"),
     "arrow": (".arrow", ".feather", ".ipc"),
@@ -94,14 +97,31 @@ def _open_paths(label: str, paths: list[Path], names: Sequence[str] | None, skip
         odd = next((path for path in paths if format_of(path) is None), paths[0])
         known = ", ".join(ending for endings in SUFFIXES.values() for ending in endings)
         raise ValueError(f"{odd}: cannot tell one format from the name ({known})")
-    return _open_format(str(kinds.pop()), label, paths, names, skip_bad_files)
+    kind = str(kinds.pop())
+    if not skip_bad_files or len(paths) == 1:
+        return _open_format(kind, label, paths, names)
+    good = [path for path in paths if _opens(kind, path)]
+    if not good:
+        raise ReadError(f"{label}: none of {len(paths)} files can be read")
+    bad = tuple(str(path) for path in paths if path not in good)
+    return replace(_open_format(kind, label, good, names), skipped=bad)  # type: ignore[type-var]
 
 
-def _open_format(kind: str, label: str, paths: list[Path], names: Sequence[str] | None, skip: bool) -> Table:
+def _opens(kind: str, path: Path) -> bool:
+    """Whether a file can be opened; one that cannot is logged."""
+    try:
+        _open_format(kind, str(path), [path], None)
+    except OSError as problem:
+        log.warning("skipped: %s", problem)
+        return False
+    return True
+
+
+def _open_format(kind: str, label: str, paths: list[Path], names: Sequence[str] | None) -> Table:
     if kind == "parquet":
         from .parquet import ParquetTable
 
-        return ParquetTable.open(label, paths, skip)
+        return ParquetTable.open(label, paths)
     if kind == "arrow":
         from .arrow import ArrowFiles
 

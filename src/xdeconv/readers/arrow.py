@@ -24,6 +24,7 @@ class ArrowFiles:
     units: Mapping[str, str]
     pieces: tuple[Piece, ...]
     shuffled: bool = False
+    skipped: tuple[str, ...] = ()
 
     @classmethod
     def open(cls, name: str, paths: Sequence[Path]) -> ArrowFiles:

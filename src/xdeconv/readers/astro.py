@@ -25,6 +25,7 @@ class FitsTable:
     units: Mapping[str, str]
     pieces: tuple[Piece, ...]
     shuffled: bool = False
+    skipped: tuple[str, ...] = ()
 
     @classmethod
     def open(cls, name: str, paths: Sequence[Path]) -> FitsTable:

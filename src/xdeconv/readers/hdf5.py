@@ -24,6 +24,7 @@ class Hdf5Table:
     units: Mapping[str, str]
     pieces: tuple[Piece, ...]
     shuffled: bool = False
+    skipped: tuple[str, ...] = ()
 
     @classmethod
     def open(cls, name: str, paths: Sequence[Path]) -> Hdf5Table:

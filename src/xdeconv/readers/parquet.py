@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .arrow import units_of
 from .table import BLOCK_ROWS, Piece, ReadError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-log = logging.getLogger("xdeconv")
 PART = "row group"
 
 
@@ -26,28 +25,19 @@ class ParquetTable:
     units: Mapping[str, str]
     pieces: tuple[Piece, ...]
     shuffled: bool = False
-    skipped: tuple[str, ...] = field(default=(), compare=False)
+    skipped: tuple[str, ...] = ()
 
     @classmethod
-    def open(cls, name: str, paths: Sequence[Path], skip_bad_files: bool = False) -> ParquetTable:
-        """Read the footers; a damaged one is an error that names its file, or is skipped and counted."""
+    def open(cls, name: str, paths: Sequence[Path]) -> ParquetTable:
+        """Read the footers; a damaged one is an error that names its file."""
         pieces: list[Piece] = []
-        skipped: list[str] = []
-        schema = None
+        schema: pa.Schema | None = None
         for path in paths:
-            try:
-                metadata = _metadata(path)
-            except OSError as problem:
-                if not skip_bad_files:
-                    raise
-                log.warning("skipped: %s", problem)
-                skipped.append(str(path))
-                continue
+            metadata = _metadata(path)
             schema = schema or metadata.schema.to_arrow_schema()
             pieces += _row_groups(str(path), metadata)
-        if schema is None:
-            raise ReadError(f"{name}: none of {len(paths)} Parquet files can be read")
-        return cls(name, tuple(schema.names), _units(schema), tuple(pieces), skipped=tuple(skipped))
+        assert schema is not None
+        return cls(name, tuple(schema.names), units_of(schema), tuple(pieces))
 
     def read(self, piece: Piece, columns: Sequence[str], floats: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
         """The blocks of a row group."""
@@ -78,16 +68,6 @@ def _row_groups(file: str, metadata: Any) -> Iterator[Piece]:
         if rows:
             yield Piece(file, PART, index, rows, first)
         first += rows
-
-
-def _units(schema: pa.Schema) -> dict[str, str]:
-    """Units from the metadata of fields, where a writer left them."""
-    found = {}
-    for column in schema:
-        unit = (column.metadata or {}).get(b"unit")
-        if unit:
-            found[column.name] = unit.decode()
-    return found
 
 
 def parquet_files(folder: Path) -> list[Path]:

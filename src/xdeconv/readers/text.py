@@ -41,6 +41,7 @@ class TextTable:
     units: Mapping[str, str]
     pieces: tuple[Piece, ...]
     shuffled: bool = False
+    skipped: tuple[str, ...] = ()
 
     @classmethod
     def open(cls, name: str, paths: Sequence[Path]) -> TextTable:

@@ -1,0 +1,163 @@
+"""Streaming: time of an epoch by where the rows are, and memory of a fit by how many there are.
+
+    python benchmarks/streaming.py epochs --rows 2000000     in memory, a prepared store, ZSTD Parquet, interleaved
+    python benchmarks/streaming.py memory --rows 5000000     peak anonymous memory of a streamed batch-EM fit
+
+Files are simulated once into --folder. Results are printed as Markdown and added to --output as JSON lines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import threading
+import time
+from pathlib import Path
+
+COLUMNS = ["ra", "dec", "parallax", "pmra", "pmdec", "bp_rp", "phot_g_mean_mag"]
+
+
+def rows_file(folder: Path, rows: int) -> Path:
+    """Simulated rows as ZSTD Parquet: the first ones of a larger file where there is one."""
+    import pyarrow.parquet as pq
+
+    from xdeconv.simulate import gaia_chunks
+    from xdeconv.writers import write_blocks
+
+    path = folder / f"gaia-{rows}.parquet"
+    if path.exists():
+        return path
+    larger = [p for p in folder.glob("gaia-*.parquet") if int(p.stem.split("-")[1]) > rows]
+    if larger:
+        write_blocks(path, first_rows(pq.ParquetFile(larger[0]), rows))
+    else:
+        write_blocks(path, (b for part in gaia_chunks(rows, 1) for b in part.to_table().to_batches()))
+    return path
+
+
+def first_rows(file, rows: int):
+    for batch in file.iter_batches(1 << 16):
+        yield batch.slice(0, min(rows, batch.num_rows))
+        rows -= batch.num_rows
+        if rows <= 0:
+            return
+
+
+def store_of(path: Path) -> Path:
+    from xdeconv.prepare import prepare
+
+    return prepare(path, path.with_suffix(".store"))
+
+
+def one_pass(source, parameters) -> float:
+    """Seconds of one epoch of batch EM: every row read, standardised and accumulated."""
+    from xdeconv import kernels
+
+    began = time.perf_counter()
+    total = None
+    for batch in source.batches(0):
+        stats = kernels.accumulate(*parameters, batch)
+        total = stats if total is None else total + stats
+    assert total is not None
+    return time.perf_counter() - began
+
+
+def epochs(folder: Path, rows: int, components: int, rounds: int, bare: bool) -> dict:
+    """Median seconds of an epoch from each place, in turn."""
+    import torch
+
+    from xdeconv.catalog import open as open_catalog
+    from xdeconv.data import standardized
+    from xdeconv.initial import Start, latent_rows, moments, start_mixture
+
+    path = rows_file(folder, rows)
+    places = {"memory": path, "store": store_of(path), "parquet": path}
+    sources = {name: open_catalog(p, COLUMNS, memory=False) for name, p in places.items()}
+    shift, scale = moments(*latent_rows(sources["store"].sample(1 << 17, 0), None))
+    where = (shift, scale, torch.device("cpu"), torch.float64)
+    held = sources["parquet"].load()
+    prepared = {name: standardized(s, *where) for name, s in sources.items()} | {"memory": standardized(held, *where)}
+    del held
+    mixture = start_mixture(prepared["memory"], components, Start("kmeans++"), 0, scale)
+    parameters = mixture.tensors()
+    for source in prepared.values():  # compile, check rows, warm the page cache
+        one_pass(source, parameters)
+    times: dict[str, list[float]] = {name: [] for name in prepared}
+    for _ in range(rounds):
+        for name, source in prepared.items():
+            times[name].append(one_pass(source, parameters))
+    middle = {name: statistics.median(t) for name, t in times.items()}
+    ratios = {
+        name: statistics.median(a / b for a, b in zip(times[name], times["memory"], strict=True)) for name in times
+    }
+    return {
+        "kind": "epochs",
+        "rows": rows,
+        "components": components,
+        "seconds": times,
+        "median": middle,
+        "ratio": ratios,
+    }
+
+
+class Peak(threading.Thread):
+    """The most anonymous memory of this process, looked at every few milliseconds."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.bytes = 0
+
+    def run(self) -> None:
+        while True:
+            self.bytes = max(self.bytes, anonymous())
+            time.sleep(0.005)
+
+
+def anonymous() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError("this system does not tell RssAnon")
+
+
+def memory(folder: Path, rows: int, components: int, rounds: int, bare: bool) -> dict:
+    """Peak RssAnon of a streamed batch-EM fit, from opening the file to the saved result."""
+    path = rows_file(folder, rows) if bare else store_of(rows_file(folder, rows))
+    import xdeconv as xd
+    from xdeconv.catalog import open as open_catalog
+
+    peak = Peak()
+    peak.start()
+    began = time.perf_counter()
+    source = open_catalog(path, COLUMNS, memory=False)
+    result = xd.fit(source, components, epochs=rounds, start="kmeans++", tol=0, validation=min(0.1, 1e5 / rows))
+    return {
+        "kind": "memory", "rows": rows, "components": components, "epochs": rounds, "from": path.suffix,
+        "peak_MiB": round(peak.bytes / 2**20, 1), "seconds": round(time.perf_counter() - began, 1),
+        "loglik": result.loglik, "validation": result.validation,
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kind", choices=["epochs", "memory"])
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--components", "-k", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=3, help="epochs to time, or to fit")
+    parser.add_argument("--parquet", action="store_true", help="memory: read the Parquet file, not a store of it")
+    parser.add_argument("--folder", type=Path, default=Path(os.environ.get("TMPDIR", "/tmp")) / "xdeconv-streaming")
+    parser.add_argument("--output", type=Path, default=Path("streaming.jsonl"))
+    chosen = parser.parse_args()
+    chosen.folder.mkdir(parents=True, exist_ok=True)
+    run = {"epochs": epochs, "memory": memory}[chosen.kind]
+    found = run(chosen.folder, chosen.rows, chosen.components, chosen.rounds, chosen.parquet)
+    with open(chosen.output, "a") as file:
+        file.write(json.dumps(found) + "\n")
+    for name, value in found.items():
+        print(f"| {name} | {value} |")
+
+
+if __name__ == "__main__":
+    main()
