@@ -97,8 +97,7 @@ class _Run:
         bounded = skip and k >= MIN_COMPONENTS and not projected and not batch.shared
         self.kind, self.k, self.n = kind, k, n
         self.components, pivots, self.whitening = _components(log_weights, means, covariances, batch, kind)
-        shape = numba_rows.Shape(want, int(skip), int(bounded), int(noise == "full"), d, kind.row_numbers,
-                                 kind.bound.row_numbers, kind.component_numbers, kind.sums)  # fmt: skip
+        shape = numba_rows.Shape(want, int(skip), int(bounded), int(noise == "full"), kind.component_numbers, kind.sums)
         self.how = numba_rows.steps(kind, want, skip, bounded), shape
         empty = batch.x.new_empty(0)
         S = batch.x.new_empty(0, 1) if batch.shared else batch.x.new_zeros(p, 1) if batch.noise is None else batch.noise

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from llvmlite import ir
 from numba.core import cgutils
 
-VECTOR_BYTES = 32
+VECTOR_BYTES = 64  # two AVX2 registers: two independent chains of instructions hide each other's latency
+REGISTER_BYTES = 32
 ADDRESS = ir.IntType(64)
 INDEX = ir.IntType(32)
 
@@ -32,6 +34,9 @@ class Lanes:
 
     def __mul__(self, other: Lanes) -> Lanes:
         return Lanes(self.emit, self.emit.builder.fmul(self.value, other.value, flags=("contract", "nsz")))
+
+    def __neg__(self) -> Lanes:
+        return Lanes(self.emit, self.emit.builder.fneg(self.value))
 
     def __truediv__(self, other: Lanes) -> Lanes:
         return Lanes(self.emit, self.emit.builder.fdiv(self.value, other.value))
@@ -64,6 +69,7 @@ class Emitter:
         self.bits = bits
         self.size = bits // 8
         self.width = VECTOR_BYTES // self.size
+        self.piece = REGISTER_BYTES // self.size
         self.number = ir.FloatType() if bits == 32 else ir.DoubleType()
         self.vector = ir.VectorType(self.number, self.width)
         self.integer = ir.IntType(bits)
@@ -129,29 +135,82 @@ class Emitter:
         return [self.builder.zext(place, ADDRESS) for place in places]
 
     def rows(self, table: Any, stride: int, index: Any) -> list[Lanes]:
-        """Column by column the ``stride`` numbers (a multiple of W) of the W table rows that W indices name."""
+        """Column by column the ``stride`` numbers (whole registers) of the W table rows that W indices name."""
+        pieces = self._pieces(table, stride, index)
+        return [Lanes(self, self._join(parts)) for parts in zip(*pieces, strict=True)]
+
+    def copy_rows(self, table: Any, stride: int, index: Any, out: Any, columns: int) -> None:
+        """Store columns of the W table rows that W indices name."""
+        for first, piece in zip(range(0, self.width, self.piece), self._pieces(table, stride, index), strict=True):
+            for a, column in enumerate(piece[:columns]):
+                self.builder.store(column, self._pointer(out, a * self.width + first, column.type), align=self.size)
+
+    def _pieces(self, table: Any, stride: int, index: Any) -> list[list[Any]]:
         starts = [self.at(table, place, stride) for place in self.indices(index)]
-        columns: list[Lanes] = []
-        for block in range(0, stride, self.width):
-            columns += self.transpose([self.load(start, block) for start in starts])
+        result = []
+        for first in range(0, self.width, self.piece):
+            columns: list[Any] = []
+            for block in range(0, stride, self.piece):
+                columns += self._transpose(partial(self._load_half, starts[first : first + self.piece], block))
+            result.append(columns)
+        return result
+
+    def _load_half(self, starts: Sequence[Any], block: int, row: int, half: int) -> Any:
+        kind = ir.VectorType(self.number, self.piece // 2)
+        place = self._pointer(starts[row], block + half * kind.count, kind)
+        return self.builder.load(place, align=self.size)
+
+    def store_rows(self, columns: Sequence[Lanes], table: Any) -> None:
+        """W rows of a table, one after the other, from their columns (whole registers)."""
+        half = self.piece // 2
+        for block in range(0, len(columns), self.piece):
+            square = [column.value for column in columns[block : block + self.piece]]
+            for first in range(0, self.width, self.piece):
+                parts = [
+                    [self._shuffle(c, c, range(first + h, first + h + half)) for h in (0, half)] for c in square
+                ]
+                for lane, row in enumerate(self._transpose(lambda a, h, parts=parts: parts[a][h])):
+                    place = self._pointer(table, (first + lane) * len(columns) + block, row.type)
+                    self.builder.store(row, place, align=self.size)
+
+    def _transpose(self, part: Callable[[int, int], Any]) -> list[Any]:
+        """The columns of a square of registers, of whose rows ``part`` gives the first or second half."""
+        half = self.piece // 2
+        low, high = (
+            [lane for start in (0, half) for pair in range(begin, begin + half // 2)
+             for lane in (start + pair, self.piece + start + pair)] for begin in (0, half // 2)
+        )  # fmt: skip
+        columns = []
+        for h in (0, 1):
+            square = [self._join([part(a, h), part(a + half, h)]) for a in range(half)]
+            for _ in range(half.bit_length() - 1):
+                pairs = [(square[a], square[a + half // 2]) for a in range(half // 2)]
+                square = [self._shuffle(*pair, order) for pair in pairs for order in (low, high)]
+            columns += square
         return columns
 
-    def transpose(self, rows: Sequence[Lanes]) -> list[Lanes]:
-        """W lanes as a W x W matrix, transposed by exchanging ever smaller blocks."""
-        W, square = self.width, [row.value for row in rows]
-        step = W // 2
-        while step:
-            keep = [lane if not lane & step else W + lane - step for lane in range(W)]
-            take = [lane + step if not lane & step else W + lane for lane in range(W)]
-            for i in (i for i in range(W) if not i & step):
-                upper, lower = square[i], square[i + step]
-                square[i], square[i + step] = self._shuffle(upper, lower, keep), self._shuffle(upper, lower, take)
-            step //= 2
-        return [Lanes(self, value) for value in square]
+    def add_folded(self, lanes: Lanes, address: Any, offset: int) -> None:
+        """Add W lanes, folded to one register, to a register of memory."""
+        pieces = [range(first, first + self.piece) for first in range(0, self.width, self.piece)]
+        total = self._load_piece(address, offset)
+        for piece in pieces:
+            total = self.builder.fadd(total, self._shuffle(lanes.value, lanes.value, piece))
+        self.builder.store(total, self._pointer(address, offset, total.type), align=self.size)
+
+    def _load_piece(self, address: Any, offset: int) -> Any:
+        kind = ir.VectorType(self.number, self.piece)
+        return self.builder.load(self._pointer(address, offset, kind), align=self.size)
+
+    def _join(self, pieces: Sequence[Any]) -> Any:
+        if len(pieces) == 1:
+            return pieces[0]
+        half = len(pieces) // 2
+        first, second = self._join(pieces[:half]), self._join(pieces[half:])
+        return self._shuffle(first, second, range(2 * first.type.count))
 
     def exp(self, x: Lanes) -> Lanes:
-        """exp of numbers that are not positive; 0 below the smallest normal number, NaN stays NaN."""
-        lowest = self.constant(-87.0 if self.bits == 32 else -708.0)
+        """exp of numbers that are not positive; 0 where products with it could be too small for normal numbers."""
+        lowest = self.constant(-64.0 if self.bits == 32 else -600.0)
         tiny = x.compare("<", lowest)
         x = tiny.where(lowest, x)
         magic = self.constant(
@@ -196,6 +255,13 @@ class Emitter:
     def sqrt(self, x: Lanes) -> Lanes:
         return self._intrinsic("sqrt", x)
 
+    def magnitude(self, x: Lanes) -> Lanes:
+        return self._intrinsic("fabs", x)
+
+    def smallest(self, a: Lanes, b: Lanes) -> Lanes:
+        """The smaller of two numbers; NaN only where both are."""
+        return self._intrinsic("minnum", a, b)
+
     def largest(self, a: Lanes, b: Lanes) -> Lanes:
         """The larger of two numbers; NaN only where both are."""
         return self._intrinsic("maxnum", a, b)
@@ -213,18 +279,23 @@ class Emitter:
 
     def compress(self, chosen: Lanes, first: Any, out: Any) -> Any:
         """Write first + lane for every true lane to ``out`` (room for W indices) and return how many there are."""
-        builder, W = self.builder, self.width
-        byte, bytes_ = ir.IntType(8), ir.VectorType(ir.IntType(8), W)
-        lists = [[lane for lane in range(W) if mask >> lane & 1] for mask in range(1 << W)]
-        rows = [ir.Constant(ir.ArrayType(byte, W), (lanes + [0] * W)[:W]) for lanes in lists]
-        table = cgutils.global_constant(builder, "lanes_of_mask", ir.Constant(ir.ArrayType(rows[0].type, 1 << W), rows))
-        mask = builder.zext(builder.bitcast(chosen.value, ir.IntType(W)), ADDRESS)
-        entry = builder.bitcast(builder.gep(table, [ADDRESS(0), mask]), bytes_.as_pointer())
-        wide = ir.VectorType(INDEX, W)
-        start = self._spread(builder.trunc(first, INDEX), wide)
-        places = builder.add(builder.zext(builder.load(entry, align=1), wide), start)
-        builder.store(places, self._pointer(out, 0, wide), align=4)
-        return builder.call(builder.module.declare_intrinsic("llvm.ctpop", [ADDRESS]), [mask])
+        builder, wide = self.builder, ir.VectorType(INDEX, 8)
+        byte, bytes_ = ir.IntType(8), ir.VectorType(ir.IntType(8), 8)
+        lists = [[lane for lane in range(8) if mask >> lane & 1] for mask in range(256)]
+        lines = [ir.Constant(ir.ArrayType(byte, 8), (lanes + [0] * 8)[:8]) for lanes in lists]
+        table = cgutils.global_constant(builder, "lanes_of_mask", ir.Constant(ir.ArrayType(lines[0].type, 256), lines))
+        count_bits = builder.module.declare_intrinsic("llvm.ctpop", [ADDRESS])
+        total: Any = ADDRESS(0)
+        for start in range(0, self.width, 8):
+            part = self._shuffle(chosen.value, chosen.value, range(start, start + 8))
+            mask = builder.zext(builder.bitcast(part, byte), ADDRESS)
+            entry = builder.bitcast(builder.gep(table, [ADDRESS(0), mask]), bytes_.as_pointer())
+            base = self._spread(builder.trunc(builder.add(first, ADDRESS(start)), INDEX), wide)
+            places = builder.add(builder.zext(builder.load(entry, align=1), wide), base)
+            here = builder.add(out, builder.mul(total, ADDRESS(4)))
+            builder.store(places, self._pointer(here, 0, wide), align=4)
+            total = builder.add(total, builder.call(count_bits, [mask]))
+        return total
 
     def at(self, address: Any, place: Any, stride: int = 1) -> Any:
         """The address of number ``place * stride``."""
@@ -255,11 +326,11 @@ class Emitter:
 
     def _spread(self, number: Any, wide: ir.VectorType) -> Any:
         first = self.builder.insert_element(ir.Constant(wide, ir.Undefined), number, INDEX(0))
-        return self._shuffle(first, first, [0] * self.width)
+        return self._shuffle(first, first, [0] * wide.count)
 
-    def _shuffle(self, a: Any, b: Any, lanes: Sequence[int]) -> Any:
-        mask = ir.Constant(ir.VectorType(ir.IntType(32), self.width), list(lanes))
-        return self.builder.shuffle_vector(a, b, mask)
+    def _shuffle(self, a: Any, b: Any, lanes: Iterable[int]) -> Any:
+        places = list(lanes)
+        return self.builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(INDEX, len(places)), places))
 
     def _pointer(self, address: Any, offset: int, kind: ir.Type) -> Any:
         start = self.builder.inttoptr(address, ir.IntType(8).as_pointer())

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .numba_lanes import VECTOR_BYTES, Emitter, Lanes
+from .numba_lanes import REGISTER_BYTES, VECTOR_BYTES, Emitter, Lanes
 
 Load = Callable[[int], Lanes]
 
@@ -49,14 +49,14 @@ class Kind:
         return Kind(1, 1, "shared", False, False, self.bits)
 
     @property
-    def bound(self) -> Kind:
-        """The kind of a tile's bound: all rows share T."""
-        return Kind(self.d, self.d, "shared", False, False, self.bits)
-
-    @property
     def width(self) -> int:
         """Rows that are computed side by side."""
         return VECTOR_BYTES * 8 // self.bits
+
+    @property
+    def piece(self) -> int:
+        """Numbers in one register."""
+        return REGISTER_BYTES * 8 // self.bits
 
     @property
     def noise_numbers(self) -> int:
@@ -68,12 +68,12 @@ class Kind:
 
     @property
     def row_numbers(self) -> int:
-        """Numbers of a row, rounded up to whole vectors."""
+        """Numbers of a row, rounded up to whole registers."""
         return self._whole(self.used_numbers)
 
     @property
     def component_numbers(self) -> int:
-        """Numbers of a component, rounded up to whole vectors."""
+        """Numbers of a component, rounded up to whole registers."""
         return self._whole(self.sums)
 
     @property
@@ -82,7 +82,7 @@ class Kind:
         return 1 + self.d + packed(self.d, 0)
 
     def _whole(self, numbers: int) -> int:
-        return -(-numbers // self.width) * self.width
+        return -(-numbers // self.piece) * self.piece
 
 
 @dataclass
@@ -110,77 +110,81 @@ def total(terms: Sequence[Lanes]) -> Lanes:
 
 
 def factored(emit: Emitter, kind: Kind, row: Load, component: Load) -> Pair:
-    """Form and factor T for W rows."""
+    """Form and factor T for W rows, line by line: a line stays in registers and every entry is stored once."""
     T, z, observed, R = _moments(emit, kind, row, component)
     p, one = kind.p, emit.constant(1.0)
     L: list[list[Lanes]] = [[one] * p for _ in range(p)]
-    inverse_D = []
-    for c in range(p):
-        inverse = one / T[c][c]
-        inverse_D.append(inverse)
-        for a in range(c + 1, p):
-            L[a][c] = T[a][c] * inverse
-            for b in range(c + 1, a + 1):
-                T[a][b] = T[a][b] - L[a][c] * T[b][c]
+    D: list[Lanes] = []
+    inverse_D: list[Lanes] = []
+    for a in range(p):
+        line = T(a)
+        for b in range(a):
+            for c in range(b):
+                line[b] = line[b] - L[b][c] * line[c]
+        for c in range(a):
+            L[a][c] = line[c] * inverse_D[c]
+            line[a] = line[a] - L[a][c] * line[c]
             z[a] = z[a] - L[a][c] * z[c]
-    return Pair(L, [T[c][c] for c in range(p)], inverse_D, z, observed, R)
+        D.append(line[a])
+        inverse_D.append(one / line[a])
+    return Pair(L, D, inverse_D, z, observed, R)
 
 
 def _moments(emit: Emitter, kind: Kind, row: Load, component: Load) -> tuple[Any, ...]:
-    """T = R V R^T + S with the identity where values are missing, x - R m, what is observed, and R."""
+    """Lines of T = R V R^T + S with the identity where values are missing, x - R m, what is observed, and R."""
     d, p = kind.d, kind.p
     x, m = [row(a) for a in range(p)], [component(a) for a in range(d)]
-    V = [[component(d + packed(max(a, b), min(a, b))) for b in range(d)] for a in range(d)]
-    R = None
+    zero, one = emit.constant(0.0), emit.constant(1.0)
+    seen = [x[a].compare("==", x[a]) for a in range(p)] if kind.missing else None
+    R = RV = None
     if kind.projected:
         start = p + kind.noise_numbers
         R = [[row(start + a * d + e) for e in range(d)] for a in range(p)]
+        V = [[component(d + packed(max(e, f), min(e, f))) for f in range(d)] for e in range(d)]
         RV = [[total([R[a][f] * V[f][e] for f in range(d)]) for e in range(d)] for a in range(p)]
-        V = [
-            [total([RV[a][e] * R[b][e] for e in range(d)]) if b <= a else RV[0][0] for b in range(p)] for a in range(p)
-        ]
         m = [total([R[a][e] * m[e] for e in range(d)]) for a in range(p)]
-    T = [
-        [V[a][b] + _noise(kind, row, a, b) if _has_noise(kind, a, b) else V[a][b] for b in range(a + 1)]
-        for a in range(p)
-    ]
+
+    def entry(a: int, b: int) -> Lanes:
+        value = component(d + packed(a, b)) if R is None else total([RV[a][e] * R[b][e] for e in range(d)])
+        if kind.noise == "full" or a == b:
+            value = value + row(p + (packed(a, b) if kind.noise == "full" else a))
+        return value if seen is None else (seen[a] & seen[b]).where(value, one if a == b else zero)
+
+    def line(a: int) -> list[Lanes]:
+        return [entry(a, b) for b in range(a + 1)]
+
     z = [x[a] - m[a] for a in range(p)]
-    if not kind.missing:
-        return T, z, None, R
-    zero, one = emit.constant(0.0), emit.constant(1.0)
-    seen = [x[a].compare("==", x[a]) for a in range(p)]
-    T = [[(seen[a] & seen[b]).where(T[a][b], one if a == b else zero) for b in range(a + 1)] for a in range(p)]
-    z = [seen[a].where(z[a], zero) for a in range(p)]
-    if R is not None:
-        R = [[seen[a].where(entry, zero) for entry in R[a]] for a in range(p)]
-    return T, z, seen, R
+    if seen is not None:
+        z = [seen[a].where(z[a], zero) for a in range(p)]
+        R = None if R is None else [[seen[a].where(entry, zero) for entry in R[a]] for a in range(p)]
+    return line, z, seen, R
 
 
-def _has_noise(kind: Kind, a: int, b: int) -> bool:
-    return kind.noise == "full" or a == b
-
-
-def _noise(kind: Kind, row: Load, a: int, b: int) -> Lanes:
-    return row(kind.p + (packed(a, b) if kind.noise == "full" else a))
-
-
-def whitened(kind: Kind, row: Load, component: Load) -> list[Lanes]:
-    """L^-1 (x - m), where all rows share T = L L^T."""
+def whitened(emit: Emitter, kind: Kind, row: Load, component: Load) -> list[Lanes]:
+    """L^-1 (x - m), 0 for x where it is missing, with an L that all rows share."""
     d = kind.d
     z = [row(a) - component(a) for a in range(d)]
+    if kind.missing:
+        z = [y.compare("==", y).where(y, emit.constant(0.0)) for y in z]
     return [total([component(d + packed(a, b)) * z[b] for b in range(a + 1)]) for a in range(d)]
+
+
+def log_joint_shared(emit: Emitter, kind: Kind, row: Load, component: Load) -> Lanes:
+    """log alpha N without the constant of its observed count, with a T that all rows share."""
+    distance = total([y * y for y in whitened(emit, kind, row, component)])
+    return emit.constant(-0.5) * distance + component(kind.sums - 1)
 
 
 def log_joint(emit: Emitter, kind: Kind, row: Load, component: Load) -> Lanes:
     """log alpha N(x | R m, T) without the constant of its observed count; NaN where T fails."""
-    half, offset = emit.constant(-0.5), component(kind.sums - 1)
     if kind.noise == "shared":
-        return half * total([y * y for y in whitened(kind, row, component)]) + offset
+        return log_joint_shared(emit, kind, row, component)
+    half, offset = emit.constant(-0.5), component(kind.sums - 1)
     pair = factored(emit, kind, row, component)
-    smallest = emit.constant(1.2e-38 if kind.bits == 32 else 2.3e-308)
-    fine = pair.D[0].compare(">", smallest)
+    least = pair.D[0]
     for pivot in pair.D[1:]:
-        fine = fine & pivot.compare(">", smallest)
+        least = pivot.compare("<", least).where(pivot, least)  # a NaN pivot makes the distance NaN
+    fine = least.compare(">", emit.constant(1.2e-38 if kind.bits == 32 else 2.3e-308))
     value = half * (pair.distance + emit.log_product(pair.D)) + offset
     return fine.where(value, emit.constant(float("nan")))
 
@@ -197,7 +201,7 @@ def bound(emit: Emitter, kind: Kind, component: Load, noise: Load) -> list[Lanes
     X = [[one] * d for _ in range(d)]
     for b in range(d):
         for a in range(b + 1, d):
-            X[a][b] = emit.constant(0.0) - total([pair.L[a][c] * X[c][b] for c in range(b, a)])
+            X[a][b] = -total([pair.L[a][c] * X[c][b] for c in range(b, a)])
     return [X[a][b] * root[a] for a in range(d) for b in range(a + 1)]
 
 
@@ -206,7 +210,7 @@ def sums(emit: Emitter, kind: Kind, row: Load, component: Load, r: Lanes) -> lis
     d = kind.d
     triangle = [(a, b) for a in range(d) for b in range(a + 1)]
     if kind.noise == "shared":
-        w = whitened(kind, row, component)
+        w = whitened(emit, kind, row, component)
         rw = [r * y for y in w]
         return [r, *rw, *(rw[a] * w[b] for a, b in triangle)]
     pair = factored(emit, kind, row, component)
@@ -216,22 +220,21 @@ def sums(emit: Emitter, kind: Kind, row: Load, component: Load, r: Lanes) -> lis
 
 
 def _inverse(emit: Emitter, kind: Kind, pair: Pair, r: Lanes) -> tuple[list[Lanes], list[list[Lanes]]]:
-    """w = T^-1 (x - m) and r T^-1, column by column from the last: D^-1 L^-1 = T^-1 L is triangular."""
-    d, L = kind.d, pair.L
-    w: list[Lanes] = [r] * d
-    M: list[list[Lanes]] = [[r] * d for _ in range(d)]
+    """w = T^-1 (x - m) and r T^-1, column by column from the last, as T^-1 L = L^-T D^-1 is triangular."""
+    d, L, zero = kind.d, pair.L, emit.constant(0.0)
+    w: list[Lanes] = [zero] * d
+    M: list[list[Lanes]] = [[zero] * d for _ in range(d)]
     for c in reversed(range(d)):
         later = range(c + 1, d)
-        w[c] = pair.z[c] * pair.inverse_D[c]
-        M[c][c] = r * pair.inverse_D[c]
-        if pair.observed is not None:
-            M[c][c] = pair.observed[c].where(M[c][c], emit.constant(0.0))
+        for a in later:
+            M[a][c] = -total([M[max(a, b)][min(a, b)] * L[b][c] for b in later])
+        w[c], M[c][c] = pair.z[c] * pair.inverse_D[c], r * pair.inverse_D[c]
         for b in later:
             w[c] = w[c] - L[b][c] * w[b]
-        for a in later:
-            M[a][c] = emit.constant(0.0) - total([M[max(a, b)][min(a, b)] * L[b][c] for b in later])
-        for b in later:
             M[c][c] = M[c][c] - L[b][c] * M[b][c]
+    if pair.observed is not None:
+        for c in range(d):
+            M[c][c] = pair.observed[c].where(M[c][c], zero)
     return w, M
 
 

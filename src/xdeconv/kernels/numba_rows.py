@@ -12,15 +12,15 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-from .numba_lanes import VECTOR_BYTES
+from .numba_lanes import REGISTER_BYTES, VECTOR_BYTES
 from .numba_pairs import Kind
 from .numba_tiles import (
-    CONSTANT, CUT, LARGEST, NORM, SHARE, SIX, STATES, TAIL, TAILS, TILE, TOTAL, compiled, cuts, fingerprint, lost, notice,
+    CONSTANT, CUT, LARGEST, NORM, SHARE, SIX, STATES, TAIL, TAILS, TILE, TOTAL, UNSEEN, compiled, cuts, fingerprint, lost, notice,
 )  # fmt: skip
 
 WINDOW = 4096  # rows that are sorted by their noise, and whose sums are added up in the kernel's type
 LEVELS, PATTERNS = 256, 16
-UNSEEN = 1e30  # the variance of a value that some row of a tile misses, in bounds only
+NEAR = 40.0  # exp of it is far from the largest number
 LOG_PROB, LOG_JOINT, SUMS = range(3)
 
 
@@ -33,15 +33,16 @@ class Scratch(NamedTuple):
     joint: Any  # (k, TILE): log alpha N, later exp, later responsibilities
     some: Any  # groups of the rows that one component needs
     values: Any  # (TILE,): their entries of joint
-    clean: Any  # groups of x with 0 where a bound ignores a coordinate
     bound: Any  # (k, component numbers): components that bound a tile
-    most: Any  # (d,): at least the noise of every row of a tile
+    least: Any  # (d, W): the least noise of a tile, lane by lane
+    most: Any  # (d, W): the most
+    noise: Any  # (d,): at least the noise of every row of a tile
     offsets: Any  # (k,): of the bounding components
-    lanes: Any  # (k, sums, W)
+    lanes: Any  # (k, sums, numbers of a register)
     order: Any  # (WINDOW,): rows in the order of their noise
     keys: Any  # (WINDOW,)
     counts: Any  # (LEVELS PATTERNS + 1,)
-    every: Any  # (TILE,): 0, 1, 2 ...
+    every: Any  # (TILE or more,): 0, 1, 2 ...
     index: Any  # (TILE + 2 W,): places in a tile
     best: Any  # (TILE,): components
     count: Any  # (1,)
@@ -56,9 +57,10 @@ class Places(NamedTuple):
     joint: Any
     some: Any
     values: Any
-    clean: Any
     bound: Any
+    least: Any
     most: Any
+    noise: Any
     offsets: Any
     lanes: Any
     every: Any
@@ -79,6 +81,7 @@ class Steps(NamedTuple):
     responsible: int = 0
     sums_of_rows: int = 0
     gathered: int = 0
+    noise_range: int = 0
     bounds: int = 0
     bound_of_rows: int = 0
     best: int = 0
@@ -94,9 +97,6 @@ class Shape(NamedTuple):
     skip: int
     bounded: int
     full: int
-    d: int
-    row_numbers: int
-    clean_numbers: int
     component_numbers: int
     sums: int
 
@@ -112,9 +112,8 @@ def steps(kind: Kind, want: int, skip: bool, bounded: bool) -> Steps:
         need |= {"responsible": compiled(plain, "responsible"), "sums_of_rows": compiled(kind, "sums_of_rows")}
         need["gathered"] = compiled(plain, "gathered")
     if bounded:
-        need |= {"bounds": compiled(kind.bound, "bounds"), "bound_of_rows": compiled(kind.bound, "joint_of_rows")}
+        need |= {name: compiled(kind, name) for name in ("noise_range", "bounds", "bound_of_rows", "joint_of_best")}
         need |= {name: compiled(plain, name) for name in ("best", "chosen", "scattered")}
-        need["joint_of_best"] = compiled(kind, "joint_of_best")
     return Steps(compiled(kind, "groups_of_table"), compiled(kind, "joint_of_rows"), **need)
 
 
@@ -130,12 +129,12 @@ def scratch(kind: Kind, k: int, new: Callable[[int, np.dtype], np.ndarray]) -> S
 
     result = Scratch(
         numbers(STATES, TILE), numbers(TILE, kind.row_numbers), numbers(TILE * kind.row_numbers), numbers(k, TILE),
-        numbers(TILE * kind.row_numbers), numbers(TILE), numbers(TILE * kind.bound.row_numbers),
-        numbers(lines, kind.component_numbers), numbers(kind.d), numbers(lines), numbers(k, kind.sums, W),
-        indices(WINDOW), indices(WINDOW), indices(LEVELS * PATTERNS + 1), indices(TILE),
+        numbers(TILE * kind.row_numbers), numbers(TILE), numbers(lines, kind.component_numbers),
+        numbers(kind.d, W), numbers(kind.d, W), numbers(kind.d), numbers(lines), numbers(k, kind.sums, kind.piece),
+        indices(WINDOW), indices(WINDOW), indices(LEVELS * PATTERNS + 1), indices(max(TILE, lines)),
         indices(TILE + 2 * W), indices(TILE), new(1, np.dtype(np.int64)),
     )  # fmt: skip
-    result.every[:] = np.arange(TILE)
+    result.every[:] = np.arange(len(result.every))
     result.lanes[:] = 0
     return result
 
@@ -184,48 +183,38 @@ def _sort_by_noise(x, noise, spread, first, rows, full, memory):  # type: ignore
 @njit(nogil=True, error_model="numpy")
 def _fill(x, noise, projection, weight, unit, window, first, rows, block, memory):  # type: ignore[no-untyped-def]
     """Copy a tile of rows one after the other, filled up to whole groups with the last row at no weight."""
-    p, table, state = len(unit), memory.table, memory.state
+    p, table, state, order = len(unit), memory.table, memory.state, memory.order
     for i in range(block):
-        row = window + memory.order[first + min(i, rows - 1)]
-        constant = 0.0
-        for a in range(p):
-            table[i, a] = x[a, row]
-            if x[a, row] == x[a, row]:
-                constant += unit[a]
-        for a in range(len(noise)):
-            table[i, p + a] = noise[a, row]
-        for a in range(len(projection)):
-            table[i, p + len(noise) + a] = projection[a, row]
-        state[CONSTANT, i] = constant
+        row = window + order[first + min(i, rows - 1)]
+        state[CONSTANT, i] = 0
         state[SHARE, i] = 0 if i >= rows else weight[row] if weight.size else 1
+    for a in range(p):
+        for i in range(block):
+            value = x[a, window + order[first + min(i, rows - 1)]]
+            table[i, a] = value
+            if value == value:
+                state[CONSTANT, i] += unit[a]
+    for a in range(len(noise)):
+        for i in range(block):
+            table[i, p + a] = noise[a, window + order[first + min(i, rows - 1)]]
+    for a in range(len(projection)):
+        for i in range(block):
+            table[i, p + len(noise) + a] = projection[a, window + order[first + min(i, rows - 1)]]
 
 
 @njit(nogil=True, error_model="numpy")
-def _bound(components, pivots, shape, block, W, memory):  # type: ignore[no-untyped-def]
-    """What bounds a tile: at least every row's noise (d), at least every log alpha - log |T| / 2 (k), x without NaN."""
-    d, k, table, clean, offsets = shape.d, len(pivots), memory.table, memory.clean, memory.offsets
-    for j in range(k):
-        offsets[j] = components[j, shape.sums - 1]
-    for a in range(d):
-        seen, largest = 0, 0.0
-        for i in range(block):
-            if table[i, a] == table[i, a]:
-                seen += 1
-                around = 0.0
-                if shape.full:
-                    for b in range(d):
-                        around += abs(table[i, d + (a * (a + 1) // 2 + b if a >= b else b * (b + 1) // 2 + a)])
-                else:
-                    around = abs(table[i, d + a])
-                largest = max(largest, around)
-        whole = seen == block
-        memory.most[a] = largest if whole else UNSEEN
-        for i in range(block):
-            clean[(i // W * shape.clean_numbers + a) * W + i % W] = table[i, a] if whole else 0
-        for j in range(k):
-            if whole:
+def _bound(components, pivots, last, memory):  # type: ignore[no-untyped-def]
+    """At least every row's noise (d) of a tile, and at least every log alpha - log |T| / 2 (k)."""
+    offsets = memory.offsets
+    for j in range(len(components)):
+        offsets[j] = components[j, last]
+    for a in range(len(memory.noise)):
+        memory.noise[a] = memory.most[a].max()
+        seen_by_all, seen_by_none = memory.noise[a] < UNSEEN, memory.least[a].min() >= UNSEEN
+        for j in range(len(pivots)):
+            if seen_by_all:
                 offsets[j] -= pivots[j, a]
-            elif seen > 0:
+            elif not seen_by_none:
                 offsets[j] -= min(pivots[j, a], 0)
 
 
@@ -254,7 +243,7 @@ def loop(bits: int) -> Callable[..., None]:
     """The compiled loop for a number type; see ``chunk`` for what it takes."""
     number = types.float32 if bits == 32 else types.float64
     size, W, mark = bits // 8, VECTOR_BYTES * 8 // bits, fingerprint()
-    line_size = TILE * size
+    line_size, piece = TILE * size, REGISTER_BYTES // size
     budget, first_cut, ratio = lost(bits), cuts(bits)[0], cuts(bits)[1] / cuts(bits)[0]
 
     def chunk(
@@ -278,32 +267,38 @@ def loop(bits: int) -> Callable[..., None]:
                 _fill(x, noise, projection, weight, unit, window, first, rows, block, memory)
                 _call(steps.groups_of_table, at.table, at.every, block, at.rows, 0, 0)
 
+                near = False  # whether a lower bound of each row's largest entry is close enough to serve instead
                 if shape.bounded:
-                    _bound(components, pivots, shape, block, W, memory)
+                    memory.least[:] = np.inf
+                    memory.most[:] = 0
+                    _call(steps.noise_range, at.rows, groups, at.least, at.most, 0, 0)
+                    _bound(components, pivots, shape.sums - 1, memory)
                     for j in range(0, k, W):
-                        _call(steps.bounds, at.components, j, at.most, at.offsets, at.bound, 0)
-                    for j in range(k):
                         _call(
-                            steps.bound_of_rows,
-                            at.clean,
-                            groups,
-                            at.bound + j * step_size,
-                            at.joint + j * line_size,
-                            0,
-                            0,
-                        )
-                    if prior.size:
-                        _add_prior(prior, label, window, first, rows, memory)
+                            steps.bounds, at.components, at.every + j * 4, at.noise, at.offsets + j * size,
+                            at.bound + j * step_size, 0,
+                        )  # fmt: skip
                     for i in range(block):
                         state[LARGEST, i] = -np.inf
-                    _call(steps.largest, at.joint, k, groups, at.state, 0, 0)
+                    for j in range(k):
+                        line = at.joint + j * line_size
+                        _call(steps.bound_of_rows, at.rows, groups, at.bound + j * step_size, line, at.state, 0)
+                    if prior.size:
+                        _add_prior(prior, label, window, first, rows, memory)
+                        for i in range(block):
+                            state[LARGEST, i] = -np.inf
+                        _call(steps.largest, at.joint, k, groups, at.state, 0, 0)
                     _call(steps.best, at.joint, k, groups, at.state, at.best, 0)
                     _call(steps.joint_of_best, at.rows, groups, at.components, at.best, at.state + CUT * line_size, 0)
+                    near = True
                     for i in range(block):
-                        state[CUT, i] += math.log(budget / k)
                         if prior.size and i < rows:
                             row = window + memory.order[first + i]
                             state[CUT, i] += prior[label[row] if label.size else row, memory.best[i]]
+                        if not state[LARGEST, i] < state[CUT, i] + NEAR:
+                            near = False
+                        state[LARGEST, i] = state[CUT, i]
+                        state[CUT, i] += math.log(budget / k)
                 for j in range(k):
                     component, line = at.components + j * step_size, at.joint + j * line_size
                     if shape.bounded:
@@ -322,9 +317,10 @@ def loop(bits: int) -> Callable[..., None]:
                             log_joint[window + memory.order[first + i], j] = memory.joint[j, i] - state[CONSTANT, i]
                     continue
 
-                for i in range(block):
-                    state[LARGEST, i] = -np.inf
-                _call(steps.largest, at.joint, k, groups, at.state, 0, 0)
+                if not near:
+                    for i in range(block):
+                        state[LARGEST, i] = -np.inf
+                    _call(steps.largest, at.joint, k, groups, at.state, 0, 0)
                 for i in range(block):
                     if state[LARGEST, i] == -np.inf:
                         state[LARGEST, i] = 0
@@ -347,7 +343,7 @@ def loop(bits: int) -> Callable[..., None]:
                     )
                 for j in range(k):
                     component, line = at.components + j * step_size, at.joint + j * line_size
-                    lanes = at.lanes + j * shape.sums * W * size
+                    lanes = at.lanes + j * shape.sums * piece * size
                     _call(steps.responsible, line, groups, at.state, at.index, at.count, 0)
                     if shape.skip and 4 * count[0] < 3 * block:
                         _call(steps.groups_of_table, at.table, at.index, count[0], at.some, 0, 0)
@@ -358,7 +354,7 @@ def loop(bits: int) -> Callable[..., None]:
             if shape.want == SUMS:
                 for j in range(k):
                     for s in range(shape.sums):
-                        for lane in range(W):
+                        for lane in range(piece):
                             sums[j, s] += memory.lanes[j, s, lane]
                             memory.lanes[j, s, lane] = 0
 
@@ -372,7 +368,7 @@ def _signature(number: Any) -> Any:
     def array(kind: Any, axes: int, layout: str = "C") -> Any:
         return types.Array(kind, axes, layout)
 
-    axes = {"state": 2, "table": 2, "joint": 2, "bound": 2, "lanes": 3}
+    axes = {"state": 2, "table": 2, "joint": 2, "bound": 2, "least": 2, "most": 2, "lanes": 3}
     integers = {name: types.int32 for name in ("order", "keys", "counts", "every", "index", "best")} | {"count": whole}
     memory = [array(integers.get(name, number), axes.get(name, 1)) for name in Scratch._fields]
     return types.void(

@@ -32,6 +32,7 @@ TILE = 256
 LARGEST, TOTAL, NORM, SHARE, CUT, CONSTANT, TAIL = range(7)
 TAILS = 3
 STATES = TAIL + TAILS
+UNSEEN = 1e30  # the variance of a missing value, in bounds only
 SIX = (types.int64,) * 6
 
 
@@ -74,27 +75,45 @@ def sums_of_rows(
         _add(emit, numba_pairs.sums(emit, kind, _columns(emit, row), _constants(emit, component), r), sums)
 
 
-def bounds(emit: Emitter, kind: Kind, components: Any, first: Any, noise: Any, offsets: Any, out: Any, _: Any) -> None:
-    """Components that bound W others from above for every row of a tile with at most this noise (d)."""
-    d, W, stride = kind.d, emit.width, kind.component_numbers
-    here = emit.at(components, first, stride)
-    lines = [
-        emit.transpose([emit.load(here, lane * stride + block) for lane in range(W)]) for block in range(0, stride, W)
-    ]
-    columns = [column for line in lines for column in line]
+def noise_range(emit: Emitter, kind: Kind, rows: Any, groups: Any, least: Any, most: Any, *_: Any) -> None:
+    """Least and most, lane by lane, of the row sums of |S|, diagonal matrices with which are at least S."""
+    with cgutils.for_range(emit.builder, groups) as loop:
+        row = _columns(emit, emit.at(rows, loop.index, kind.row_numbers * emit.width))
+        for a in range(kind.d):
+            if kind.noise == "full":
+                entries = [row(kind.d + numba_pairs.packed(max(a, b), min(a, b))) for b in range(kind.d)]
+            else:
+                entries = [row(kind.d + a)]
+            size = numba_pairs.total([emit.magnitude(entry) for entry in entries])
+            size = row(a).compare("==", row(a)).where(size, emit.constant(UNSEEN))
+            emit.store(emit.smallest(size, emit.load(least, a * emit.width)), least, a * emit.width)
+            emit.store(emit.largest(size, emit.load(most, a * emit.width)), most, a * emit.width)
+
+
+def bounds(emit: Emitter, kind: Kind, components: Any, index: Any, noise: Any, offsets: Any, out: Any, _: Any) -> None:
+    """W components that bound those of an index from above for every row of a tile with at most this noise (d)."""
+    columns = emit.rows(components, kind.component_numbers, index)
     inverse = numba_pairs.bound(emit, kind, columns.__getitem__, _constants(emit, noise))
-    result = [*columns[:d], *inverse, emit.load(emit.at(offsets, first)), *columns[kind.sums :]]
-    for block in range(0, stride, W):
-        for lane, row in enumerate(emit.transpose(result[block : block + W])):
-            emit.store(row, emit.at(out, first, stride), lane * stride + block)
+    emit.store_rows([*columns[: kind.d], *inverse, emit.load(offsets), *columns[kind.sums :]], out)
+
+
+def bound_of_rows(
+    emit: Emitter, kind: Kind, rows: Any, groups: Any, component: Any, joint: Any, state: Any, _: Any
+) -> None:
+    """log alpha N of a bounding component and neighbouring rows, and the largest so far of each row."""
+    with cgutils.for_range(emit.builder, groups) as loop:
+        row = emit.at(rows, loop.index, kind.row_numbers * emit.width)
+        value = numba_pairs.log_joint_shared(emit, kind, _columns(emit, row), _constants(emit, component))
+        emit.store(value, emit.at(joint, loop.index, emit.width))
+        at = emit.at(state, loop.index, emit.width)
+        emit.store(emit.largest(value, emit.load(at, LARGEST * TILE)), at, LARGEST * TILE)
 
 
 def groups_of_table(emit: Emitter, kind: Kind, table: Any, index: Any, count: Any, rows: Any, *_: Any) -> None:
     """The rows that an index of ``count`` names become groups of W rows, column by column."""
     with _groups(emit, index, count) as (group, places):
-        columns = emit.rows(table, kind.row_numbers, places)
-        for a in range(kind.used_numbers):
-            emit.store(columns[a], emit.at(rows, group, kind.row_numbers * emit.width), a * emit.width)
+        out = emit.at(rows, group, kind.row_numbers * emit.width)
+        emit.copy_rows(table, kind.row_numbers, places, out, kind.used_numbers)
 
 
 def gathered(emit: Emitter, kind: Kind, line: Any, index: Any, count: Any, out: Any, *_: Any) -> None:
@@ -179,7 +198,7 @@ def responsible(emit: Emitter, kind: Kind, joint: Any, groups: Any, state: Any, 
 
 
 STEPS = {step.__name__: step for step in (
-    groups_of_table, joint_of_rows, joint_of_best, sums_of_rows, bounds, gathered, scattered,
+    groups_of_table, joint_of_rows, joint_of_best, sums_of_rows, noise_range, bounds, bound_of_rows, gathered, scattered,
     largest, best, exponentials, exponentials_and_tails, logarithms, chosen, responsible,
 )}  # fmt: skip
 
@@ -241,7 +260,7 @@ def _index_at(emit: Emitter, index: Any, group: Any) -> Any:
 
 def _add(emit: Emitter, terms: list[Lanes], lanes: Any) -> None:
     for i, term in enumerate(terms):
-        emit.store(emit.load(lanes, i * emit.width) + term, lanes, i * emit.width)
+        emit.add_folded(term, lanes, i * emit.piece)
 
 
 @contextmanager
