@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .methods import Stepped as Stepped
     from .mixture import Mixture as Mixture
     from .mixture import load as load
+    from .moves import Moves as Moves
     from .posterior import Posterior as Posterior
     from .prior import Prior as Prior
 
@@ -27,6 +28,7 @@ _HOME = {
     "Fixed": "methods",
     "FitResult": "fitting",
     "Mixture": "mixture",
+    "Moves": "moves",
     "Posterior": "posterior",
     "Prior": "prior",
     "Start": "initial",

@@ -84,6 +84,8 @@ def sample_rows(source: Source, size: int, seed: int) -> Batch:
     """Up to ``size`` rows of a source, shuffled: all of them if there are no more."""
     from .batch import concatenate
 
+    if isinstance(source, ArraySource) and source.rows <= size:
+        return source.batch
     if hasattr(source, "sample"):  # a stream knows better than to read whatever comes first
         return source.sample(size, seed)
     found: list[Batch] = []

@@ -12,7 +12,8 @@ class Epoch:
 
     ``loglik`` is the mean log-likelihood per unit of row weight that the pass itself met: of the mixture before the
     step for batch EM, the running mean over the steps for minibatch methods. ``validation`` is of the mixture after
-    the pass; ``seconds`` count from the start of the fit.
+    the pass; ``seconds`` count from the start of the fit. ``moved`` is how many components a search for better optima
+    moved before the pass, None when there was no search.
     """
 
     epoch: int
@@ -20,6 +21,7 @@ class Epoch:
     loglik: float
     validation: float | None = None
     restart: int = 0
+    moved: int | None = None
     note: str = ""
 
 

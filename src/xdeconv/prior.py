@@ -32,6 +32,11 @@ class Prior:
         w = self.w if isinstance(self.w, tuple) else (self.w,) * len(scale)
         return replace(self, w=tuple(value / s**2 for value, s in zip(w, scale, strict=True)))
 
+    def scaled(self, share: float) -> Prior:
+        """The prior's share for a part of the data."""
+        w = tuple(value * share for value in self.w) if isinstance(self.w, tuple) else float(self.w) * share  # type: ignore[arg-type]
+        return Prior(w, self.c * share, 1 + (self.concentration - 1) * share)
+
     def matrix(self, V: Tensor) -> Tensor:
         """w as a (d, d) matrix."""
         d = V.shape[-1]

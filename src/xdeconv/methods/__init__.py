@@ -41,6 +41,9 @@ class Method(Protocol):
     def update(self, state: Any, stats: Stats, total: float) -> Any:
         """The next state, from the sums over a batch of a data set that weighs ``total``."""
 
+    def moved(self, state: Any, parameters: tuple[Tensor, Tensor, Tensor]) -> Any:
+        """The state with other parameters, as far along as it was."""
+
     def mixture(self, state: Any) -> Mixture:
         """The mixture that a state stands for."""
 

@@ -86,6 +86,11 @@ class EM:
             weights = share_among_free(weights, state.weights, fixed.mask("weights", k, device))
         return EMState(weights, state.means + delta, moved, state.seen + n)
 
+    def moved(self, state: EMState, parameters: tuple[Tensor, Tensor, Tensor]) -> EMState:
+        """The state with other parameters, as far along as it was."""
+        log_weights, means, covariances = parameters
+        return EMState(log_weights.exp(), means, covariances, state.seen)
+
     def mixture(self, state: EMState) -> Mixture:
         """The mixture that a state stands for."""
         return Mixture.from_tensors(state.weights, state.means, state.covariances)

@@ -156,6 +156,12 @@ class SGD:
             added = added + share * torch.diag_embed(2 * self.trace_penalty * units / trace[:, None] ** 2)
         return added
 
+    def moved(self, state: SGDState, parameters: tuple[Tensor, Tensor, Tensor]) -> SGDState:
+        """The state with other parameters, as far along as it was; the optimiser starts afresh."""
+        log_weights, means, V = parameters
+        fresh = self.init(Mixture.from_tensors(log_weights.exp(), means, V), state.seen.device)
+        return replace(fresh, seen=state.seen)
+
     def mixture(self, state: SGDState) -> Mixture:
         """The mixture that a state stands for."""
         log_weights, means, V = state.parameters()

@@ -1,0 +1,309 @@
+"""The only loop: epochs, searches, validation, checkpoints, restarts, and what happens when float32 is not enough."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from . import kernels
+from .checkpoint import Checkpoint, load_checkpoint, refuse_other_settings
+from .data import Source, sample_rows, standardized
+from .history import Callback, Epoch
+from .initial import SAMPLE_ROWS, fit_gaussian, latent_rows, moments, start_mixture
+from .methods import State
+from .mixture import Mixture
+from .moves import Search
+from .plan import Plan, converged, search_due
+from .stats import Stats
+
+log = logging.getLogger("xdeconv")
+ROUNDING = {torch.float32: 1e-5, torch.float64: 1e-10}  # of the mean log-likelihood, relative
+ALMOST_SINGULAR = 1e-9
+REMEDY = "Rows that repeat without noise and constant columns need a prior: method=xd.EM(prior=xd.Prior(w=...))"
+
+
+class NumericalTrouble(ArithmeticError):
+    """A pass met NaN, a covariance that is not positive definite, or a likelihood that fell."""
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """What a fit found: the mixture, its mean log-likelihood on the training rows, and how it got there."""
+
+    mixture: Mixture
+    history: tuple[Epoch, ...]
+    converged: bool
+    loglik: float
+    validation: float | None = None
+    interrupted: bool = False
+    notes: tuple[str, ...] = ()
+
+
+@dataclass
+class Loop:
+    """One call of fit(): what all epochs and restarts share, and what they have found so far."""
+
+    plan: Plan
+    raw: Source
+    raw_held_out: Source | None
+    callbacks: Sequence[Callback]
+    history: list[Epoch] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    began: float = field(default_factory=time.monotonic)
+    winner: Mixture | None = None
+    winner_score: float = -np.inf
+    winner_converged: bool = False
+    saved_at: float = -np.inf
+    latest: Checkpoint | None = None
+
+    def run(self) -> FitResult:
+        """All restarts; Ctrl-C ends with the best so far."""
+        self.shift, self.scale = self._units()
+        self.method = self.plan.method.standardized(self.scale.tolist())
+        self.dtype = self.plan.dtype
+        self._prepare()
+        self._report_rows()
+        found = self._checkpoint_found()
+        self.earlier = found.history[-1].seconds if found and found.history else 0.0
+        interrupted = False
+        try:
+            for restart in range(found.restart if found else 0, self.plan.restarts):
+                self._restart(restart, found if found and found.restart == restart else None)
+        except KeyboardInterrupt:
+            interrupted = True
+            self._on_interrupt()
+        assert self.winner is not None
+        return self._result(interrupted)
+
+    # Preparation
+
+    def _units(self) -> tuple[Tensor, Tensor]:
+        """Shift and scale (d,) of each latent coordinate; 0 and 1 without standardisation."""
+        d = self.raw.dim
+        if not self.plan.standardize:
+            return torch.zeros(d).double(), torch.ones(d).double()
+        sample = sample_rows(self.raw, SAMPLE_ROWS, self.plan.seed)
+        if sample.projection is None:
+            shift, scale = moments(*latent_rows(sample, None))
+            return shift.cpu(), scale.cpu()
+        gaussian = fit_gaussian(sample)
+        spread = np.sqrt(np.maximum(np.diagonal(gaussian.covariances[0]), 1e-300))
+        return torch.from_numpy(gaussian.means[0].copy()), torch.from_numpy(spread)
+
+    def _prepare(self) -> None:
+        where = (self.shift, self.scale, self.plan.device, self.dtype)
+        self.train = standardized(self.raw, *where).arranged(self.plan.batch_rows, self.plan.seed)
+        held_out = self.raw_held_out
+        self.held_out = None if held_out is None else standardized(held_out, *where).arranged(None, 0)
+        self.total: float | None = None
+
+    def _report_rows(self) -> None:
+        """Count the weight of all rows, and say how many have nothing observed."""
+        empty, total = 0, 0.0
+        for batch in self.train.arranged(None, 0).batches(0):
+            total += float(batch.total_weight())
+            empty += int(batch.x.isnan().all(0).sum()) if batch.missing else 0
+        self.total = total
+        if total <= 0:
+            raise ValueError("there are no rows with weight above 0 to fit")
+        if empty:
+            self._note(f"{empty} of {self.train.rows} rows have nothing observed: they say nothing about the mixture")
+
+    def _start(self, restart: int) -> Mixture:
+        seed = self.plan.seed + 7919 * restart
+        if self.plan.given is not None and restart == 0:
+            return self.plan.given.transformed((-self.shift / self.scale).numpy(), (1 / self.scale).numpy())
+        return start_mixture(self.train, self.plan.components, self.plan.start, seed, self.scale)
+
+    # One restart
+
+    def _restart(self, restart: int, found: Checkpoint | None) -> None:
+        if found is None:
+            state: State = self.method.init(self._start(restart), self.plan.device)
+            best, best_score, first = None, -np.inf, 0
+        else:
+            state = self.method.restore(self.method.init(self._start(restart), self.plan.device), found.state)
+            best, best_score, first = found.best, found.best_score, found.epoch
+        self.current = state
+        past = [record for record in self.history if record.restart == restart]
+        epoch, done = first, converged(self.plan, past)
+        while epoch < self.plan.epochs and not done:
+            state, record = self._epoch(state, restart, epoch, past)
+            self.current = state
+            past.append(record)
+            self.history.append(record)
+            if record.validation is not None and record.validation > best_score:
+                best, best_score = self.method.mixture(state), record.validation
+            epoch += 1
+            done = converged(self.plan, past)
+            finished = done or epoch == self.plan.epochs
+            self._checkpoint(restart, epoch, state, best, best_score, finished)
+            for callback in self.callbacks:
+                callback(record)
+        self._compete(best or self.method.mixture(state), best_score if best else None, done)
+
+    def _compete(self, mixture: Mixture, score: float | None, converged: bool) -> None:
+        """Keep the better of this restart's mixture and the best of those before."""
+        if score is None and self.plan.restarts > 1:
+            score = self._score(mixture.tensors(self.plan.device), self.train)
+        if self.winner is None or (score is not None and score > self.winner_score):
+            self.winner, self.winner_score, self.winner_converged = mixture, score or -np.inf, converged
+
+    def _epoch(self, state: State, restart: int, epoch: int, past: list[Epoch]) -> tuple[State, Epoch]:
+        """One pass; when float32 fails, say so, repeat it in float64 and stay there."""
+        moved = None
+        if search_due(self.plan, past):
+            state, moved = self._search(state, restart, epoch)
+            past = []
+        before = {name: tensor.clone() for name, tensor in state.tensors().items()}
+        note = f"{moved} moves" if moved else ""
+        while True:
+            try:
+                after, loglik = self._pass(state, epoch)
+                self._refuse_trouble(after, loglik, state, past)
+                break
+            except NumericalTrouble as trouble:
+                if self.dtype == torch.float64:
+                    raise NumericalTrouble(f"epoch {epoch}: {trouble}, in float64. {REMEDY}") from trouble
+                note = f"{trouble} in float32: epoch {epoch} was repeated in float64, and the fit goes on in it"
+                self._note(note)
+                self.dtype = torch.float64
+                self._prepare()
+                self._report_total()
+                state = self.method.restore(state, before)
+        validation = None if self.held_out is None else self._score(after.parameters(), self.held_out)
+        seconds = self.earlier + time.monotonic() - self.began
+        return after, Epoch(epoch, seconds, loglik, validation, restart, moved, note)
+
+    def _search(self, state: State, restart: int, epoch: int) -> tuple[State, int]:
+        """Look for better optima on a pool of rows; the state from there, and how many components moved."""
+        assert self.plan.moves is not None
+        assert self.total is not None
+        rng = np.random.default_rng([self.plan.seed, restart, epoch])
+        size = max(self.plan.moves.pool_rows, 8 * self.plan.components)
+        pool = sample_rows(self.train, size, int(rng.integers(1 << 31)))
+        prior = getattr(self.method, "prior", None)
+        if prior is not None:
+            prior = prior.scaled(float(pool.total_weight()) / self.total)
+        found = Search(pool, self.plan.moves, rng, prior, self.plan.options).run(state.parameters())
+        if not found.moved:
+            return state, 0
+        return self.method.moved(state, found.parameters), found.moved
+
+    def _report_total(self) -> None:
+        self.total = sum(float(batch.total_weight()) for batch in self.train.arranged(None, 0).batches(0))
+
+    def _pass(self, state: State, epoch: int) -> tuple[State, float]:
+        """The state after one pass, and the mean log-likelihood that the pass met."""
+        assert self.total is not None
+        rows = loglik = torch.zeros((), dtype=torch.float64, device=self.plan.device)
+        whole: Stats | None = None
+        for batch in self.train.batches(epoch):
+            stats = kernels.accumulate(*state.parameters(), batch, self.plan.options)
+            rows, loglik = rows + stats.rows, loglik + stats.loglik
+            if self.plan.batch_rows is None:
+                whole = stats if whole is None else whole + stats
+            elif self.plan.batch_rows:
+                state = self.method.update(state, stats.all_reduce(), self.total)
+                self.current = state
+        if whole is not None:
+            whole = whole.all_reduce()
+            rows, loglik = whole.rows, whole.loglik
+            state = self.method.update(state, whole, self.total)
+        return state, float(loglik / rows)
+
+    def _refuse_trouble(self, after: State, loglik: float, before: State, past: list[Epoch]) -> None:
+        if not np.isfinite(loglik):
+            raise NumericalTrouble("the likelihood is not finite")
+        log_weights, means, V = after.parameters()
+        if not bool(means.isfinite().all() & V.isfinite().all() & ~log_weights.isnan().any()):
+            raise NumericalTrouble("a parameter is not finite")
+        slack = ALMOST_SINGULAR * V.diagonal(dim1=-2, dim2=-1).clamp(min=1e-300)
+        failed = torch.linalg.cholesky_ex((V + torch.diag_embed(slack)).cpu()).info.nonzero()
+        if len(failed):
+            raise NumericalTrouble(f"the covariance of component {int(failed[0, 0])} is not positive definite")
+        fall = past[-1].loglik - loglik if past and self.plan.ascends() and self._prior_free() else 0.0
+        if fall > ROUNDING[self.dtype] * (1 + abs(loglik)):
+            raise NumericalTrouble(f"the likelihood fell by {fall:.3g} per row")
+
+    def _prior_free(self) -> bool:
+        return getattr(self.method, "prior", None) is None
+
+    def _score(self, parameters: tuple[Tensor, Tensor, Tensor], source: Source) -> float:
+        """Mean log-likelihood per unit of weight over a prepared source."""
+        total = weight = torch.zeros((), dtype=torch.float64, device=self.plan.device)
+        for batch in source.arranged(None, 0).batches(0):
+            log_prob = kernels.log_prob(*parameters, batch, self.plan.options).double()
+            total = total + (log_prob.sum() if batch.weight is None else batch.weight.double() @ log_prob)
+            weight = weight + batch.total_weight()
+        return float(total / weight)
+
+    # Checkpoints and results
+
+    def _checkpoint_found(self) -> Checkpoint | None:
+        if not self.plan.resume:
+            return None
+        if self.plan.checkpoint is None:
+            raise ValueError("resume=True needs checkpoint=, the file to go on from")
+        if not os.path.exists(self.plan.checkpoint):
+            self._note(f"there is no checkpoint {self.plan.checkpoint} yet: starting afresh")
+            return None
+        found = load_checkpoint(self.plan.checkpoint)
+        refuse_other_settings(self.plan.checkpoint, found.settings, self.plan.settings(self.raw))
+        self.history = list(found.history)
+        self.winner, self.winner_score = found.winner, found.winner_score
+        if found.dtype == "float64" and self.dtype != torch.float64:
+            self.dtype = torch.float64
+            self._prepare()
+            self._report_total()
+        return found
+
+    def _checkpoint(
+        self, restart: int, epoch: int, state: State, best: Mixture | None, best_score: float, finished: bool
+    ) -> None:
+        if self.plan.checkpoint is None:
+            return
+        tensors = {name: tensor.detach().clone() for name, tensor in state.tensors().items()}
+        self.latest = Checkpoint(
+            self.plan.settings(self.raw), restart, epoch, str(self.dtype).removeprefix("torch."), tensors, best,
+            best_score, self.winner, self.winner_score, tuple(self.history), finished,
+        )  # fmt: skip
+        if finished or time.monotonic() - self.saved_at > self.plan.checkpoint_seconds:
+            self.latest.save(self.plan.checkpoint)
+            self.saved_at = time.monotonic()
+
+    def _on_interrupt(self) -> None:
+        if not hasattr(self, "current"):
+            raise KeyboardInterrupt
+        self._compete(self.method.mixture(self.current), None, False)
+        if self.latest is not None and self.plan.checkpoint is not None:
+            self.latest.save(self.plan.checkpoint)
+            self._note(f"interrupted after {len(self.history)} epochs: resume=True goes on from {self.plan.checkpoint}")
+        else:
+            self._note(f"interrupted after {len(self.history)} epochs: this is the best mixture so far")
+
+    def _result(self, interrupted: bool) -> FitResult:
+        assert self.winner is not None
+        loglik = self._score(self.winner.tensors(self.plan.device), self.train)
+        validation = None
+        if self.held_out is not None:
+            validation = self._score(self.winner.tensors(self.plan.device), self.held_out)
+        labels = self.plan.labels or (self.plan.given.labels if self.plan.given else None)
+        units = self.plan.units or (self.plan.given.units if self.plan.given else None)
+        meta = {"fit": self.plan.settings(self.raw), "epochs": len(self.history), "loglik": loglik,
+                "validation": validation, "notes": self.notes}  # fmt: skip
+        mixture = self.winner.transformed(self.shift.numpy(), self.scale.numpy())
+        mixture = mixture.with_(labels=labels, units=units, meta=meta)
+        notes = tuple(self.notes)
+        return FitResult(mixture, tuple(self.history), self.winner_converged, loglik, validation, interrupted, notes)
+
+    def _note(self, text: str) -> None:
+        log.warning(text)
+        self.notes.append(text)

@@ -1,0 +1,154 @@
+"""Plan: every setting of a fit, resolved from what the user said, the size of the data and the device."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from .batch import Batch
+from .data import ArraySource, Source, as_source, split
+from .history import Epoch
+from .initial import Start
+from .kernels.options import Options
+from .methods import EM, Decaying, Method, describe
+from .mixture import Mixture
+from .moves import Moves
+
+log = logging.getLogger("xdeconv")
+MANY_ROWS = {"cpu": 5_000_000, "cuda": 500_000_000}  # of a stream: with more, updates come before a pass is over
+STREAM_BATCH = 1 << 14
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Every setting of a fit, resolved."""
+
+    components: int
+    given: Mixture | None
+    method: Method
+    moves: Moves | None
+    start: Start
+    restarts: int
+    seed: int
+    epochs: int
+    batch_rows: int | None
+    tol: float
+    patience: int
+    standardize: bool
+    checkpoint: str | os.PathLike[str] | None
+    checkpoint_seconds: float
+    resume: bool
+    device: torch.device
+    dtype: torch.dtype
+    options: Options
+    labels: tuple[str, ...] | None
+    units: tuple[str, ...] | None
+
+    def settings(self, source: Source) -> dict[str, Any]:
+        """What must be the same for a checkpoint to be of use, as JSON."""
+        given = None if self.given is None else float(np.sum(self.given.means) + np.sum(self.given.covariances))
+        return {
+            "components": self.components, "method": describe(self.method), "start": describe(self.start),
+            "moves": None if self.moves is None else describe(self.moves),
+            "given": given, "seed": self.seed, "restarts": self.restarts, "batch_rows": self.batch_rows,
+            "standardize": self.standardize, "rows": source.rows, "dim": source.dim, "device": self.device.type,
+        }  # fmt: skip
+
+    def ascends(self) -> bool:
+        """Whether the penalised likelihood must rise with every pass, so that a fall means trouble."""
+        method = self.method
+        plain = isinstance(method, EM) and method.step == 1 and not method.inflate
+        return plain and method.fixed is None and self.batch_rows is None  # type: ignore[attr-defined]
+
+
+def choose_method(
+    source: Source, device: torch.device, method: Method | None, moves: Moves | str | None, batch_rows: int | None
+) -> tuple[Method, Moves | None, int | None]:
+    """The method, moves and batch size: the user's, or what suits the size of the data and the device."""
+    named: dict[str, Moves | None] = {"none": None, "auto": Moves(), "bovy": Moves(criterion="bovy")}
+    if isinstance(moves, str) and moves not in named:
+        raise ValueError(f"moves must be one of {list(named)} or an xd.Moves, got {moves!r}")
+    if moves is None:
+        moves = "none" if method is not None else "auto"
+    resolved = named[moves] if isinstance(moves, str) else moves
+    if resolved is not None and getattr(method, "fixed", None) is not None:
+        raise ValueError("moves replace components and cannot be used with Fixed parameters: use moves='none'")
+    if method is not None:
+        return method, resolved, batch_rows
+    if batch_rows is None and not isinstance(source, ArraySource) and source.rows > MANY_ROWS[device.type]:
+        batch_rows = STREAM_BATCH
+    if batch_rows is None:
+        log.info("fitting %d rows by batch EM with moves", source.rows)
+        return EM(), resolved, None
+    log.info("fitting %d rows by minibatch EM with moves, %d rows a step", source.rows, batch_rows)
+    return EM(step=Decaying(0.1)), resolved, batch_rows
+
+
+def count_components(components: int | None, mixture: Mixture | None, source: Source) -> int:
+    if (components is None) == (mixture is None):
+        raise ValueError("give components (how many) or mixture (to start from), and not both")
+    if mixture is None:
+        return at_least(1, components, "components")
+    if mixture.d != source.dim:
+        raise ValueError(f"mixture has {mixture.d} dimensions and the data {source.dim}")
+    if mixture.labels and source.labels and mixture.labels != tuple(source.labels):
+        raise ValueError(f"mixture is of {list(mixture.labels)} and the data of {list(source.labels)}")
+    return mixture.k
+
+
+def at_least(least: int, value: Any, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    return int(value)
+
+
+def hold_out(source: Source, validation: Any, seed: int) -> tuple[Source, Source | None]:
+    """Training and validation sources, from whatever the user gave for validation."""
+    if validation is None:
+        return source, None
+    if isinstance(validation, float):
+        return split(source, validation, seed)
+    if isinstance(validation, Mapping):
+        validation = Batch.from_arrays(**validation)
+    held_out = as_source(validation)
+    if held_out.dim != source.dim:
+        raise ValueError(f"validation has {held_out.dim} dimensions and the data {source.dim}")
+    return source, held_out
+
+
+def _since_search(past: list[Epoch]) -> list[Epoch]:
+    """The epochs since the last search for better optima."""
+    last = max((i for i, record in enumerate(past) if record.moved is not None), default=0)
+    return past[last:]
+
+
+def search_due(plan: Plan, past: list[Epoch]) -> bool:
+    """After some epochs, and again when the fit has converged or a minibatch epoch is over, while moves are found."""
+    if plan.moves is None or plan.components == 1 or not past:
+        return False
+    searches = [record.moved for record in past if record.moved is not None]
+    if len(searches) >= plan.moves.rounds or (searches and searches[-1] == 0):
+        return False
+    settled = _settled(plan, _since_search(past)) or plan.batch_rows is not None
+    return settled or (not searches and len(past) >= plan.moves.after)
+
+
+def _settled(plan: Plan, past: list[Epoch]) -> bool:
+    return len(past) >= 2 and abs(past[-1].loglik - past[-2].loglik) < plan.tol
+
+
+def converged(plan: Plan, past: list[Epoch]) -> bool:
+    """Whether a restart may stop: the likelihood hardly moves, or validation has not risen for a while."""
+    if search_due(plan, past):
+        return False
+    past = _since_search(past)
+    if _settled(plan, past):
+        return True
+    scores = [record.validation for record in past if record.validation is not None]
+    return len(scores) > plan.patience and int(np.argmax(scores)) < len(scores) - plan.patience

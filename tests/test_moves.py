@@ -1,0 +1,166 @@
+"""Split, merge and revive: local trials are exact, searches never lose, and truths are found."""
+
+import numpy as np
+import pytest
+import torch
+from problems import problem
+
+import xdeconv as xd
+from xdeconv import kernels
+from xdeconv.kernels.options import Options
+from xdeconv.moves import Moves, Search, bovy_pairs, bovy_splits
+from xdeconv.trials import Effort, Pool, moment_match, try_merge, try_removals, try_split
+
+EFFORT = Effort(screening=4, screen_rows=1000, polishing=5, prior=None, options=Options())
+
+
+def grid_truth(k=20, seed=0):
+    """Well separated components of unequal weight, size and shape."""
+    rng = np.random.default_rng(seed)
+    places = np.stack(np.meshgrid(np.arange(5), np.arange(5)), -1).reshape(-1, 2)[rng.permutation(25)[:k]]
+    A = rng.normal(size=(k, 2, 2))
+    V = 0.3 * (A @ A.transpose(0, 2, 1) + 0.3 * np.eye(2)) * rng.lognormal(0, 0.5, size=(k, 1, 1))
+    return xd.Mixture(rng.dirichlet(np.full(k, 4.0)), 12.0 * places + rng.normal(size=(k, 2)), V)
+
+
+def likelihood(parameters, batch):
+    return float(kernels.log_prob(*parameters, batch).sum())
+
+
+def with_change(parameters, change):
+    keep = [c for c in range(len(parameters[0])) if c not in change.old]
+    return tuple(torch.cat([t[keep], new]) for t, new in zip(parameters, change.new, strict=True))
+
+
+@pytest.fixture
+def situation():
+    p = problem(n=400, k=6, d=2, noise="diagonal", missing=0.1, seed=90)
+    batch, parameters = p.batch(), p.parameters()
+    return parameters, batch, Pool.of(parameters, batch)
+
+
+def test_gain_of_a_trial_is_the_change_of_the_whole_likelihood(situation, monkeypatch):
+    """Exact when every row is in the neighbourhood: then nothing is left out."""
+    parameters, batch, pool = situation
+    everything = Pool.neighbourhood
+    monkeypatch.setattr(Pool, "neighbourhood", lambda self, touched: everything(self, touched, least=-1.0))
+    before = likelihood(parameters, batch)
+    changes = [
+        try_split(2, parameters, pool, EFFORT, np.random.default_rng(0)),
+        try_merge((0, 3), parameters, pool, EFFORT),
+    ]
+    changes.append(try_removals(parameters, pool)[4])
+    for change in changes:
+        after = likelihood(with_change(parameters, change), batch)
+        assert change.gain == pytest.approx(after - before, rel=1e-6, abs=1e-5)
+
+
+def test_trials_near_by_agree_with_trials_on_all_rows(situation):
+    parameters, batch, pool = situation
+    before = likelihood(parameters, batch)
+    change = try_merge((1, 5), parameters, pool, EFFORT)
+    assert change.gain == pytest.approx(likelihood(with_change(parameters, change), batch) - before, abs=0.5)
+
+
+def test_merging_keeps_the_moments():
+    p = problem(k=3, d=2, seed=91)
+    log_weights, means, V = moment_match(p.parameters())
+    mixture = xd.Mixture(p.weights, p.means, p.covariances)
+    draws = mixture.sample(200_000, seed=0)
+    assert float(log_weights.exp()) == pytest.approx(1.0)
+    np.testing.assert_allclose(means[0], draws.mean(0), atol=0.03)
+    np.testing.assert_allclose(V[0], np.cov(draws.T), rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize("criterion", ["gain", "bovy"])
+def test_a_search_never_lowers_the_pools_likelihood(criterion):
+    truth = grid_truth(8, seed=1)
+    batch = xd.Batch.from_arrays(truth.sample(1500, seed=2))
+    start = xd.fit(batch, 8, method=xd.EM(), seed=3, start="random").mixture
+    before = likelihood(start.tensors(), batch)
+    found = Search(batch, Moves(sweeps=6, criterion=criterion), np.random.default_rng(0)).run(start.tensors())
+    assert likelihood(found.parameters, batch) >= before - 1e-6
+    assert found.gain * batch.n == pytest.approx(likelihood(found.parameters, batch) - before, abs=1e-4)
+
+
+def test_all_components_of_a_separated_truth_are_recovered():
+    truth = grid_truth()
+    rng = np.random.default_rng(4)
+    noise = 0.2 * rng.lognormal(size=(6000, 2))
+    X = truth.sample(6000, seed=5, noise=noise)
+    result = xd.fit(X, 20, noise=noise, seed=6, start="random")
+    plain = xd.fit(X, 20, noise=noise, seed=6, start="random", method=xd.EM())
+    distance = np.linalg.norm(truth.means[:, None] - result.mixture.means, axis=2)
+    assert sorted(distance.argmin(1)) == list(range(20))
+    assert distance.min(1).max() < 1.5
+    assert result.loglik > plain.loglik + 0.1
+    assert any(record.moved for record in result.history)
+
+
+def test_dead_components_are_revived():
+    truth = grid_truth(4, seed=7)
+    X = truth.sample(1000, seed=8)
+    weights = np.array([0.0, 0.5, 0.5, 0.0])
+    start = xd.Mixture(weights, truth.means, 4 * truth.covariances)
+    result = xd.fit(X, mixture=start, seed=9)
+    assert result.mixture.weights.min() > 0.01
+    assert truth.score(X) - result.loglik < 0.1
+
+
+@pytest.mark.parametrize("method", [xd.EM(step=xd.Decaying(0.2)), xd.SGD(rate=0.01)])
+def test_moves_between_epochs_of_minibatch_methods(method):
+    """A stream that is never held: moves are tried on a pool much smaller than the data."""
+    truth = grid_truth(6, seed=10)
+    X = truth.sample(3000, seed=11)
+    moves = Moves(rounds=4, pool_rows=800, sweeps=10)
+    arguments = {"method": method, "batch_rows": 100, "epochs": 8, "seed": 12, "start": "random"}
+    without = xd.fit(X, 6, **arguments)
+    with_moves = xd.fit(X, 6, moves=moves, **arguments)
+    assert with_moves.loglik > without.loglik - 0.01
+    assert truth.score(X) - with_moves.loglik < 0.15
+
+
+def test_resumed_fits_with_moves_end_at_the_same_bits(tmp_path):
+    X = grid_truth(6, seed=13).sample(600, seed=14)
+    arguments = {"seed": 15, "start": "random", "moves": Moves(after=2, sweeps=5), "epochs": 12, "tol": 0.0}
+    whole = xd.fit(X, 6, **arguments)
+
+    class Enough(Exception):
+        pass
+
+    def stop(record):
+        if record.epoch == stop.at:
+            raise Enough
+
+    path = tmp_path / "checkpoint"
+    for stop.at in (1, 2, 6):
+        with pytest.raises(Enough):
+            xd.fit(X, 6, checkpoint=path, checkpoint_seconds=0, resume=True, callback=stop, **arguments)
+    resumed = xd.fit(X, 6, checkpoint=path, resume=True, **arguments)
+    np.testing.assert_array_equal(whole.mixture.covariances, resumed.mixture.covariances)
+    assert any(record.moved for record in whole.history)
+
+
+def test_a_prior_is_part_of_what_moves_gain():
+    X = grid_truth(5, seed=16).sample(500, seed=17)
+    result = xd.fit(X, 5, method=xd.EM(prior=xd.Prior(w=0.5)), moves="auto", seed=18, start="random")
+    assert np.isfinite(result.loglik)
+    assert (np.linalg.eigvalsh(result.mixture.covariances) > 0).all()
+
+
+def test_bovys_criteria(situation):
+    parameters, _, pool = situation
+    assert sorted(bovy_splits(parameters, pool)) == list(range(6))
+    pairs = bovy_pairs(pool)
+    assert len(pairs) == 15
+    r = pool.responsibility
+    a, b = pairs[0]
+    assert float((r[:, a] * r[:, b]).sum()) == pytest.approx(max(float((r[:, i] * r[:, j]).sum()) for i, j in pairs))
+
+
+def test_bad_moves_are_refused():
+    X = np.zeros((10, 2))
+    with pytest.raises(ValueError, match="moves must be one of"):
+        xd.fit(X, 2, moves="magic")
+    with pytest.raises(ValueError, match="Fixed parameters"):
+        xd.fit(X, 2, moves="auto", method=xd.EM(fixed=xd.Fixed(means=True)))
