@@ -69,7 +69,7 @@ def test_all_methods_end_close_to_ems_likelihood(method, batch_rows):
 def test_one_full_batch_with_step_one_is_em():
     X, S = noisy_rows(500)
     whole = xd.fit(X, 3, noise=S, epochs=3, tol=0)
-    batch = xd.fit(X, 3, noise=S, epochs=3, tol=0, batch_rows=500)
+    batch = xd.fit(X, 3, noise=S, epochs=3, tol=0, batch_rows=500, method=xd.EM())
     np.testing.assert_allclose(whole.mixture.covariances, batch.mixture.covariances, rtol=1e-9)
     np.testing.assert_allclose(whole.mixture.means, batch.mixture.means, rtol=1e-9)
 
@@ -170,7 +170,7 @@ def test_labelled_rows_stay_in_their_class():
 def test_validation_keeps_the_best_epoch_and_stops_early():
     X, S = noisy_rows(150, seed=8)
     held = dict(zip(("X", "noise"), noisy_rows(2000, seed=9), strict=True))
-    result = xd.fit(X, 8, noise=S, validation=held, epochs=400, tol=0, patience=5, seed=2)
+    result = xd.fit(X, 8, noise=S, validation=held, method=xd.EM(), epochs=400, tol=0, patience=5, seed=2)
     scores = [record.validation for record in result.history]
     assert result.validation == pytest.approx(max(scores), rel=1e-12)
     assert len(scores) == int(np.argmax(scores)) + 1 + 5

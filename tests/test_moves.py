@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from problems import problem
 
 import xdeconv as xd
+from problems import problem
 from xdeconv import kernels
 from xdeconv.kernels.options import Options
 from xdeconv.moves import Moves, Search, bovy_pairs, bovy_splits

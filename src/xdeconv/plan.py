@@ -61,10 +61,8 @@ class Plan:
         }  # fmt: skip
 
     def ascends(self) -> bool:
-        """Whether the penalised likelihood must rise with every pass, so that a fall means trouble."""
-        method = self.method
-        plain = isinstance(method, EM) and method.step == 1 and not method.inflate
-        return plain and method.fixed is None and self.batch_rows is None  # type: ignore[attr-defined]
+        """Whether the likelihood must rise with every pass, so that a fall means trouble."""
+        return self.method == EM() and self.batch_rows is None
 
 
 def choose_method(
@@ -75,10 +73,10 @@ def choose_method(
     if isinstance(moves, str) and moves not in named:
         raise ValueError(f"moves must be one of {list(named)} or an xd.Moves, got {moves!r}")
     if moves is None:
-        moves = "none" if method is not None else "auto"
+        moves = "none" if method is not None or _has_log_prior(source) else "auto"
     resolved = named[moves] if isinstance(moves, str) else moves
-    if resolved is not None and getattr(method, "fixed", None) is not None:
-        raise ValueError("moves replace components and cannot be used with Fixed parameters: use moves='none'")
+    if resolved is not None and (getattr(method, "fixed", None) is not None or _has_log_prior(source)):
+        raise ValueError("moves replace components: Fixed parameters and log_prior, which name them, need moves='none'")
     if method is not None:
         return method, resolved, batch_rows
     if batch_rows is None and not isinstance(source, ArraySource) and source.rows > MANY_ROWS[device.type]:
@@ -88,6 +86,10 @@ def choose_method(
         return EM(), resolved, None
     log.info("fitting %d rows by minibatch EM with moves, %d rows a step", source.rows, batch_rows)
     return EM(step=Decaying(0.1)), resolved, batch_rows
+
+
+def _has_log_prior(source: Source) -> bool:
+    return isinstance(source, ArraySource) and source.batch.log_prior is not None
 
 
 def count_components(components: int | None, mixture: Mixture | None, source: Source) -> int:
