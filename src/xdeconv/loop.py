@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,15 +13,17 @@ import torch
 from torch import Tensor
 
 from . import kernels
+from .batch import Batch
 from .checkpoint import Checkpoint, load_checkpoint, refuse_other_settings
-from .data import Source, sample_rows, standardized
+from .data import ArraySource, Source, sample_rows, standardized
 from .history import Callback, Epoch
 from .initial import SAMPLE_ROWS, fit_gaussian, latent_rows, moments, start_mixture
 from .methods import State
 from .mixture import Mixture
 from .moves import Search
 from .plan import Plan, converged, search_due
-from .stats import Stats
+from .stats import sum_stats
+from .steps import Steps, make_steps
 
 log = logging.getLogger("xdeconv")
 ROUNDING = 1e-5  # of the mean log-likelihood in float32, relative
@@ -62,6 +64,7 @@ class Loop:
     winner_converged: bool = False
     saved_at: float = -np.inf
     latest: Checkpoint | None = None
+    steps: Steps | None = None
 
     def run(self) -> FitResult:
         """All restarts; Ctrl-C ends with the best so far."""
@@ -103,6 +106,7 @@ class Loop:
         held_out = self.raw_held_out
         self.held_out = None if held_out is None else standardized(held_out, *where).arranged(None, 0)
         self.total: float | None = None
+        self.steps = None
 
     def _report_rows(self) -> None:
         """Count the weight of all rows, and say how many have nothing observed."""
@@ -203,21 +207,26 @@ class Loop:
     def _pass(self, state: State, epoch: int) -> tuple[State, float]:
         """The state after one pass, and the mean log-likelihood that the pass met."""
         assert self.total is not None
-        rows = loglik = torch.zeros((), dtype=torch.float64, device=self.plan.device)
-        whole: Stats | None = None
-        for batch in self.train.batches(epoch):
-            stats = kernels.accumulate(*state.parameters(), batch, self.plan.options)
-            rows, loglik = rows + stats.rows, loglik + stats.loglik
-            if self.plan.batch_rows is None:
-                whole = stats if whole is None else whole + stats
-            elif self.plan.batch_rows:
-                state = self.method.update(state, stats.all_reduce(), self.total)
-                self.current = state
-        if whole is not None:
-            whole = whole.all_reduce()
-            rows, loglik = whole.rows, whole.loglik
-            state = self.method.update(state, whole, self.total)
-        return state, float(loglik / rows)
+        if self.plan.batch_rows is None:
+            whole = sum_stats(
+                kernels.accumulate(*state.parameters(), batch, self.plan.options) for batch in self._part(epoch)
+            )
+            return self.method.update(state, whole, self.total), float(whole.loglik / whole.rows)
+        if self.steps is None or self.steps.total != self.total:
+            held = isinstance(self.train, ArraySource)
+            size = self.plan.batch_rows
+            self.steps = make_steps(self.method, self.total, self.plan.options, self.plan.device, size, held)
+        self.steps.begin()
+        for batch in self._part(epoch):
+            self.current = state = self.steps.step(state, batch)
+        return state, float(self.steps.loglik / self.steps.rows)
+
+    def _part(self, epoch: int) -> Iterator[Batch]:
+        """This process's batches of an epoch."""
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
+            return self.train.batches(epoch, rank=rank, world=world)
+        return self.train.batches(epoch)
 
     def _refuse_trouble(self, after: State, loglik: float, before: State, past: list[Epoch]) -> None:
         if not np.isfinite(loglik):

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from .constants import per_coordinate
+
 
 @dataclass(frozen=True)
 class Prior:
@@ -39,11 +41,7 @@ class Prior:
 
     def matrix(self, V: Tensor) -> Tensor:
         """w as a (d, d) matrix."""
-        d = V.shape[-1]
-        w = torch.as_tensor(self.w, dtype=V.dtype, device=V.device)
-        if w.ndim and len(w) != d:
-            raise ValueError(f"the prior has {len(w)} variances for {d} dimensions")
-        return torch.diag_embed(w.expand(d))
+        return torch.diag_embed(per_coordinate(self.w, V))
 
     def covariances(self, V: Tensor, mass: Tensor, step: Tensor | float) -> Tensor:
         """The EM update: V (k, d, d) blended with w where a component holds ``mass`` (k,) rows."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 
 import torch
 from torch import Tensor
@@ -67,3 +70,8 @@ class Stats:
         packed = self.packed.clone()
         torch.distributed.all_reduce(packed)
         return Stats(packed, self.k, self.d)
+
+
+def sum_stats(parts: Iterable[Stats]) -> Stats:
+    """The sum of one or more, in their order, and over all processes."""
+    return reduce(add, parts).all_reduce()

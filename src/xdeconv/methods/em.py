@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ..constants import per_coordinate
 from ..mixture import Mixture
 from ..prior import Prior
 from ..stats import Stats
@@ -75,8 +76,7 @@ class EM:
         delta = torch.where(fixed.mask("means", k, device)[:, None], 0.0, delta)
         moved = V + share[:, None, None] * (V @ stats.G @ V) - delta[:, :, None] * delta[:, None, :]
         if self.inflate:
-            added = torch.as_tensor(self.inflate, dtype=V.dtype, device=device).expand(V.shape[-1])
-            moved = moved + (share * stats.q)[:, None, None] * torch.diag_embed(added)
+            moved = moved + (share * stats.q)[:, None, None] * torch.diag_embed(per_coordinate(self.inflate, V))
         if self.prior is not None:
             moved = self.prior.covariances(moved, total * mass, lam)
         moved = torch.where(fixed.mask("covariances", k, device)[:, None, None], V, (moved + moved.mT) / 2)

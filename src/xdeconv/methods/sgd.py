@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..constants import per_coordinate
 from ..mixture import Mixture
 from ..prior import Prior
 from ..stats import Stats
@@ -87,10 +88,16 @@ class SGD:
         factors = L.tril(-1) + torch.diag_embed(L.diagonal(dim1=-2, dim2=-1).log())
         logits, means, factors = (torch.nn.Parameter(t) for t in (log_weights.clone(), means, factors))
         fixed = (self.fixed or Fixed()).mask("weights", mixture.k, device)
-        lr = float(at_epoch(self.rate, 0.0))
-        optimizer = self.optimizer([logits, means, factors], lr=lr, **(self.options or {}))
         seen = torch.zeros((), dtype=torch.float64, device=device)
+        optimizer = self._make_optimizer([logits, means, factors], float(at_epoch(self.rate, 0.0)))
         return SGDState(logits, means, factors, seen, optimizer, log_weights.exp(), fixed)
+
+    def _make_optimizer(self, parameters: list[Tensor], rate: float) -> torch.optim.Optimizer:
+        options = dict(self.options or {})
+        if parameters[0].is_cuda and self.optimizer in (torch.optim.Adam, torch.optim.AdamW):
+            options = {"capturable": True} | options  # so that a step can be recorded in a CUDA graph
+            return self.optimizer(parameters, lr=torch.tensor(rate, device=parameters[0].device), **options)
+        return self.optimizer(parameters, lr=rate, **options)
 
     def restore(self, state: SGDState, tensors: Mapping[str, Tensor]) -> SGDState:
         """The state whose tensors were saved, written into ``state``."""
@@ -136,7 +143,7 @@ class SGD:
         rate = at_epoch(self.rate, epoch)
         for group in state.optimizer.param_groups:
             if isinstance(group["lr"], Tensor):
-                group["lr"].copy_(torch.as_tensor(rate))
+                group["lr"].copy_(rate) if isinstance(rate, Tensor) else group["lr"].fill_(rate)
             else:
                 group["lr"] = float(rate)
         state.optimizer.step()
@@ -151,7 +158,7 @@ class SGD:
             root = torch.linalg.solve_triangular(L, eye, upper=False)
             added = share * self.prior.gradient(root.mT @ root)
         if self.trace_penalty:
-            units = L.new_tensor(self.scale or (1.0,) * L.shape[-1]) ** 2
+            units = per_coordinate(self.scale or 1.0, L) ** 2
             trace = ((L * L).sum(-1) * units).sum(-1)
             added = added + share * torch.diag_embed(2 * self.trace_penalty * units / trace[:, None] ** 2)
         return added
