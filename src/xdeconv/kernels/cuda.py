@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 LARGEST = 10  # dimensions, latent or observed, whose matrices fit in registers
 SLICE = 1 << 20  # rows whose tiles are in memory at a time
+ALIVE_CHUNK = 2048  # rows that are listed together when only the pairs alive are summed
 CAN = (torch.float32, torch.float64)
 
 
@@ -114,15 +115,15 @@ def plan_for(batch: Batch, k: int, options: Options) -> Plan:
     skip = options.skip and not batch.shared
     if interpreted():
         components = power_of_two(k, 8, 128)
-        padded = -(-batch.n // 256) * 256
+        padded = up(batch.n, 256)
         return Plan(
-            padded, padded, 1, 2 if batch.n < 50 and not skip else 1, 128, 16 * components, 1, components, skip, 1
+            padded, padded, 1, 2 if batch.n < 50 and not skip else 1, 128, 16 * components, 1, components, skip, 3, 512
         )
     processors = multiprocessors(batch.device)
     double = batch.dtype == torch.float64
-    padded = -(-batch.n // 1024) * 1024 if batch.n >= 1024 * processors else -(-batch.n // 256) * 256
-    skip = skip and padded >= 1024 * processors and k >= 32
-    block, warps = (64, 2) if double else (128, 2)
+    skip = skip and batch.n >= 1024 * processors and k >= 32
+    padded = up(batch.n, ALIVE_CHUNK if skip else 256)
+    block, warps = (64, 2) if double else (128, 1) if batch.shared else (64, 1)
     if padded < processors * 256:
         block, warps = 64, 2 if double else 1
     shares = 1 if skip else max(1, min(k // 4, -(-processors * 4 // (padded // block))))
@@ -130,8 +131,13 @@ def plan_for(batch: Batch, k: int, options: Options) -> Plan:
     components = power_of_two(k, 8, lanes)
     groups, blocks = lanes // components, -(-k // components)
     chunks = max(1, min(padded // (8 * groups), processors * 16 // blocks))
-    chunk = 1024 if skip else -(-padded // (chunks * groups)) * groups
-    return Plan(padded, block, warps, shares, chunk, lanes, 4, components, skip, processors)
+    chunk = ALIVE_CHUNK if skip else up(-(-padded // chunks), groups)
+    return Plan(padded, block, warps, shares, chunk, lanes, 4, components, skip, processors * 16, 32)
+
+
+def up(n: int, unit: int) -> int:
+    """The smallest multiple of the unit that is at least n."""
+    return -(-n // unit) * unit
 
 
 def power_of_two(k: int, least: int, most: int) -> int:

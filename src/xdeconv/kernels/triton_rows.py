@@ -174,21 +174,21 @@ def rows_kernel(
     one = tl.full((BLOCK,), 1, tl.int32)
     first = tl.program_id(1) * share
     last = tl.minimum(first + share, k)
-    for word in range(first // 32, tl.cdiv(last, 32)):
-        bits = tl.zeros((BLOCK,), tl.int32)
-        for j in range(tl.maximum(first, word * 32), tl.minimum(last, word * 32 + 32)):
-            component = table + j * LINE
-            offset = tl.load(component)
-            m = load_numbers(component, 1, D)
-            V = load_numbers(component, 1 + D, D * (D + 1) // 2)
-            value, _, _ = pair(offset, m, V, x, seen, S, R, P, D, NOISE, MASKED, PROJECTED, SHARED, DOUBLE)
-            if PRIOR:
-                value = scaled(tl.load(prior + line + j * prior_step.to(tl.int64)), LOG2_E, value)
-            top, total = absorb(top, total, value)
-            if ALIVE:
-                bits = tl.where(value < top + cut, bits, bits | (one << (j - word * 32)))
+    bits = tl.zeros((BLOCK,), tl.int32)
+    for j in range(first, last):
+        component = table + j * LINE
+        offset = tl.load(component)
+        m = load_numbers(component, 1, D)
+        V = load_numbers(component, 1 + D, D * (D + 1) // 2)
+        value, _, _ = pair(offset, m, V, x, seen, S, R, P, D, NOISE, MASKED, PROJECTED, SHARED, DOUBLE)
+        if PRIOR:
+            value = scaled(tl.load(prior + line + j * prior_step.to(tl.int64)), LOG2_E, value)
+        top, total = absorb(top, total, value)
         if ALIVE:
-            tl.store(alive + word * padded.to(tl.int64) + i, bits)
+            bits = tl.where(value < top + cut, bits, bits | (one << (j % 32)))
+            if (j % 32 == 31) | (j == k - 1):
+                tl.store(alive + (j // 32) * padded.to(tl.int64) + i, bits)
+                bits = tl.zeros((BLOCK,), tl.int32)
     tl.store(partial + tl.program_id(1).to(tl.int64) * padded + i, top + tl.log2(total))
 
 
@@ -243,7 +243,8 @@ class Plan:
     lane_warps: int
     components: int  # of one program of the statistics kernel
     skip: bool  # whether to sum over the pairs alive only
-    processors: int
+    alive_programs: int
+    alive_lanes: int
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 # ruff: noqa: RUF005 (in kernels, tuples can be joined but not unpacked)
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from ..batch import Batch
@@ -10,8 +11,8 @@ from .triton_import import jit, tl, triton
 from .triton_pairs import LN_2, LOG2_E, TILE, add_pair, load_numbers, load_slots, pair, row_address, scaled
 from .triton_rows import Plan, Shape, prior_line, prior_of
 
-ALIVE_PROGRAMS = 16  # on each multiprocessor
-ALIVE_LANES = 64
+GROUP = 4  # components whose rows are listed together
+SAMPLE = 2048  # rows that say which components are alike
 
 
 @jit(do_not_specialize=["prior_stride", "prior_step", "n", "k", "padded", "chunk"])
@@ -72,62 +73,89 @@ def sums_kernel(
             tl.store(place + c * k.to(tl.int64), sums[c], mask=j < k)
 
 
-@jit(do_not_specialize=["prior_stride", "prior_step", "n", "k", "padded", "processors", "turns"])
+@jit(do_not_specialize=["k"])
+def chain_kernel(likeness, order, k, BLOCK: tl.constexpr):
+    """Orders components so that each is followed by the one most like it among those left."""
+    j = tl.arange(0, BLOCK)
+    left = (j > 0) & (j < k)
+    here = j * 0
+    tl.store(order + j, here, mask=j == 0)
+    for place in range(1, k):
+        value = tl.where(left, tl.load(likeness + here.to(tl.int64) * k + j, mask=left, other=-1.0), -2.0)
+        here = j * 0 + tl.argmax(value, axis=0)
+        left = left & (j != here)
+        tl.store(order + place + j, here, mask=j == 0)
+
+
+@jit(do_not_specialize=["prior_stride", "prior_step", "n", "k", "padded"])
 def alive_kernel(
-    table, rows, prior, prior_stride, prior_step, label, alive, lists, out, n, k, padded, processors, turns,
+    table, rows, prior, prior_stride, prior_step, label, alive, order, lists, queue, out, n, k, padded,
     P: tl.constexpr, D: tl.constexpr, NOISE: tl.constexpr, MASKED: tl.constexpr, PROJECTED: tl.constexpr,
     SHARED: tl.constexpr, PRIOR: tl.constexpr, LABELLED: tl.constexpr, ROOT: tl.constexpr, LINE: tl.constexpr,
-    WIDTH: tl.constexpr, CHUNK: tl.constexpr, STEP: tl.constexpr, LANES: tl.constexpr,
+    WIDTH: tl.constexpr, CHUNK: tl.constexpr, STEP: tl.constexpr, LANES: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """Lanes hold the rows alive of one component and one chunk: lists them, sums them, adds up the lanes.
+    """Sums for a group of like components and a chunk of rows, over the rows with which any of them has a pair alive.
 
-    Programs that share a multiprocessor (the same remainder) walk through the same chunks, each with components of
-    its own, so that a chunk's rows are read into that multiprocessor's cache once.
+    Those rows are listed first; then groups of lanes, a lane for each component, take turns on the list. Items take
+    very different times: programs draw them from a queue. What is written does not depend on who draws what.
     """
     SUMS: tl.constexpr = 1 + D + D * (D + 1) // 2
     kind = table.dtype.element_ty
     DOUBLE: tl.constexpr = kind == tl.float64
     S_AT: tl.constexpr = 2 * P if MASKED else P
     S_SIZE: tl.constexpr = P * (P + 1) // 2 if NOISE == 2 else P if NOISE == 1 else 0
+    AT_ONCE: tl.constexpr = LANES // GROUP
     program = tl.program_id(0)
+    groups = tl.cdiv(k, GROUP)
     mine = lists + program.to(tl.int64) * CHUNK
-    for chunk in range(program % processors, padded // CHUNK, processors):
-        for j in range(program // processors, k, turns):
-            count = 0
-            for start in range(chunk * CHUNK, chunk * CHUNK + CHUNK, STEP):
-                i = start + tl.arange(0, STEP)
+    member = tl.arange(0, GROUP)
+    lane = tl.arange(0, LANES)
+    item = tl.atomic_add(queue, 1)
+    while item < groups * (padded // CHUNK):
+        group = item % groups
+        first = (item // groups) * CHUNK
+        count = 0
+        for start in range(first, first + CHUNK, STEP):
+            i = start + tl.arange(0, STEP)
+            there = tl.zeros((STEP,), tl.int32)
+            for c in tl.static_range(GROUP):
+                j = tl.load(order + tl.minimum(group * GROUP + c, k - 1))
                 bits = tl.load(alive + (j // 32) * padded.to(tl.int64) + i)
-                there = (bits >> (j % 32)) & 1
-                tl.store(mine + count + tl.cumsum(there) - there, i, mask=there != 0)
-                count += tl.sum(there)
-            tl.debug_barrier()
-            component = table + j * LINE
-            offset = tl.load(component)
-            m = load_numbers(component, 1, D)
-            V = load_numbers(component, 1 + D, D * (D + 1) // 2)
-            sums = ()
-            for _ in tl.static_range(SUMS):
-                sums = sums + (tl.zeros((LANES,), kind),)
-            for start in range(0, count, LANES):
-                lane = start + tl.arange(0, LANES)
-                i = tl.load(mine + lane, mask=lane < count, other=chunk * CHUNK)
-                address = row_address(rows, i, WIDTH)
-                x = load_slots(address, 0, P)
-                seen = load_slots(address, P, P if MASKED else 0)
-                S = load_slots(address, S_AT, S_SIZE)
-                R = load_slots(address, S_AT + S_SIZE, P * D if PROJECTED else 0)
-                value, L, z = pair(offset, m, V, x, seen, S, R, P, D, NOISE, MASKED, PROJECTED, SHARED, DOUBLE)
-                if PRIOR:
-                    line = prior_line(i, n, label, LABELLED) * prior_stride.to(tl.int64)
-                    value = scaled(tl.load(prior + line + j * prior_step.to(tl.int64)), LOG2_E, value)
-                root = tl.where(lane < count, tl.load(address + ROOT * TILE), 0.0)
-                root = root * tl.exp2(0.5 * (value - tl.load(address + (ROOT + 1) * TILE)))
-                sums = add_pair(sums, root, L, z, R, seen, P, D, MASKED, PROJECTED, SHARED)
-            place = out + (chunk * SUMS) * k.to(tl.int64) + j
-            for c in tl.static_range(SUMS):
-                tl.store(place, tl.sum(sums[c]))
-                place += k
-            tl.debug_barrier()
+                there = there | ((bits >> (j % 32)) & 1)
+            tl.store(mine + count + tl.cumsum(there) - there, i, mask=there != 0)
+            count += tl.sum(there)
+        tl.debug_barrier()
+        j = tl.load(order + tl.minimum(group * GROUP + lane % GROUP, k - 1)).to(tl.int64)
+        component = table + j * LINE
+        offset = tl.load(component)
+        m = load_numbers(component, 1, D)
+        V = load_numbers(component, 1 + D, D * (D + 1) // 2)
+        sums = ()
+        for _ in tl.static_range(SUMS):
+            sums = sums + (tl.zeros((LANES,), kind),)
+        for start in range(0, count, AT_ONCE):
+            place = start + lane // GROUP
+            i = tl.load(mine + place, mask=place < count, other=0)
+            address = row_address(rows, i, WIDTH)
+            x = load_slots(address, 0, P)
+            seen = load_slots(address, P, P if MASKED else 0)
+            S = load_slots(address, S_AT, S_SIZE)
+            R = load_slots(address, S_AT + S_SIZE, P * D if PROJECTED else 0)
+            value, L, z = pair(offset, m, V, x, seen, S, R, P, D, NOISE, MASKED, PROJECTED, SHARED, DOUBLE)
+            if PRIOR:
+                line = prior_line(i, n, label, LABELLED) * prior_stride.to(tl.int64)
+                value = scaled(tl.load(prior + line + j * prior_step.to(tl.int64)), LOG2_E, value)
+            root = tl.where(place < count, tl.load(address + ROOT * TILE), 0.0)
+            root = root * tl.exp2(0.5 * (value - tl.load(address + (ROOT + 1) * TILE)))
+            sums = add_pair(sums, root, L, z, R, seen, P, D, MASKED, PROJECTED, SHARED)
+        inside = group * GROUP + member < k
+        j = tl.load(order + group * GROUP + member, mask=inside, other=0)
+        target = out + (item // groups) * SUMS * k.to(tl.int64) + j
+        for c in tl.static_range(SUMS):
+            tl.store(target, tl.sum(tl.reshape(sums[c], (AT_ONCE, GROUP)), axis=0), mask=inside)
+            target += k
+        tl.debug_barrier()
+        item = tl.atomic_add(queue, 1)
 
 
 @jit(do_not_specialize=["parts", "programs", "k"])
@@ -248,16 +276,33 @@ def _over_chunks(
 def alive_sums(table: Tensor, rows: Tensor, batch: Batch, shape: Shape, plan: Plan, alive: Tensor) -> Tensor:
     """Sums over the pairs alive of each chunk of rows (parts, sums, k), in the batch's type."""
     k = len(table)
-    turns = min(k, ALIVE_PROGRAMS)
     out = rows.new_empty(plan.padded // plan.chunk, shape.sums, k)
-    lists = alive.new_empty(plan.processors * turns, plan.chunk)
+    programs = min(plan.alive_programs, triton.cdiv(k, GROUP) * len(out))
+    lists = alive.new_empty(programs, plan.chunk)
+    queue = alive.new_zeros(1)
     prior, stride, step, label = prior_of(batch, rows)
-    alive_kernel[(plan.processors * turns,)](
-        table, rows, prior, stride, step, label, alive, lists, out, batch.n, k, plan.padded, plan.processors, turns,
+    alive_kernel[(programs,)](
+        table, rows, prior, stride, step, label, alive, like_after_like(alive, k), lists, queue, out, batch.n, k,
+        plan.padded,
         PRIOR=int(batch.log_prior is not None), LABELLED=int(shape.labelled), ROOT=shape.root, CHUNK=plan.chunk,
-        STEP=min(256, plan.chunk), LANES=ALIVE_LANES, **shape.constants, num_warps=1, enable_fp_fusion=False,
+        STEP=min(256, plan.chunk), LANES=plan.alive_lanes, GROUP=GROUP, **shape.constants, num_warps=1,
+        enable_fp_fusion=False,
     )  # fmt: skip
     return out
+
+
+def like_after_like(alive: Tensor, k: int) -> Tensor:
+    """An order of the components (k,) in which neighbours have their pairs alive with the same rows, by a sample."""
+    words, padded = alive.shape
+    sample = alive[:, :: max(1, padded // SAMPLE)][:, :SAMPLE]
+    bit = torch.arange(32, dtype=torch.int32, device=alive.device)
+    there = ((sample[:, None, :] >> bit[:, None]) & 1).view(32 * words, -1)[:k].float()
+    both = there @ there.T
+    each = both.diagonal()
+    likeness = both / (each[:, None] + each[None, :] - both + 1)
+    order = torch.empty(k, dtype=torch.int32, device=alive.device)
+    chain_kernel[(1,)](likeness, order, k, BLOCK=triton.next_power_of_2(k), num_warps=1 if k <= 512 else 4)
+    return order
 
 
 def join(partial: Tensor, row_sums: Tensor, table: Tensor, shape: Shape, stats: Tensor) -> None:

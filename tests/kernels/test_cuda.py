@@ -1,0 +1,115 @@
+"""What only the Triton backend promises: slices, queues, orders, graphs, and refusals that say why."""
+
+import pytest
+import torch
+
+from problems import CASES, problem
+from xdeconv import kernels
+from xdeconv.batch import Batch
+from xdeconv.kernels import cuda
+from xdeconv.kernels.options import Options
+
+pytest.importorskip("triton")
+REFERENCE, CUDA = Options(backend="reference"), Options(backend="cuda")
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+def gpu_problem(n: int, k: int, d: int = 4) -> tuple[tuple[torch.Tensor, ...], Batch]:
+    p = problem(n=n, k=k, d=d, missing=0.1, weight=True, seed=40)
+    return tuple(t.cuda() for t in p.parameters()), p.batch(dtype=torch.float32, device="cuda")
+
+
+@pytest.mark.parametrize("skip", [True, False])
+def test_slices_add_up(monkeypatch, device, skip):
+    p = problem(n=70, k=3, d=2, weight=True, prior="rows", seed=41)
+    batch = p.batch(device=device)
+    options = Options(backend="cuda", skip=skip)
+    whole = kernels.accumulate(*p.parameters(), batch, options).packed
+    monkeypatch.setattr(cuda, "SLICE", 32)
+    torch.testing.assert_close(kernels.accumulate(*p.parameters(), batch, options).packed, whole, rtol=1e-9, atol=1e-9)
+    for function in (kernels.log_prob, kernels.log_joint):
+        right = function(*p.parameters(), p.batch(), REFERENCE)
+        torch.testing.assert_close(function(*p.parameters(), batch, options).cpu(), right, rtol=1e-9, atol=1e-9)
+
+
+def test_scale_is_part_of_the_density(device):
+    p = CASES["missing diagonal"]
+    ours, right = (
+        kernels.log_prob(
+            *p.parameters(),
+            p.batch(device=place).standardized(torch.zeros(4), torch.tensor([1.0, 2.0, 3.0, 0.5])),
+            options,
+        )
+        for place, options in ((device, CUDA), ("cpu", REFERENCE))
+    )
+    torch.testing.assert_close(ours.cpu(), right, rtol=1e-9, atol=1e-9)
+
+
+def test_order_is_a_permutation_with_neighbours_alike(device):
+    from xdeconv.kernels.triton_sums import like_after_like
+
+    random = torch.Generator().manual_seed(0)
+    kind = torch.randint(4, (40,), generator=random)
+    there = kind[:, None] == torch.randint(4, (256,), generator=random)
+    weights = (there.long() << (torch.arange(40) % 32)[:, None]).view(40, 256)
+    alive = torch.stack([weights[:32].sum(0), weights[32:].sum(0)])
+    alive = torch.where(alive >= 2**31, alive - 2**32, alive).to(torch.int32).to(device)
+    order = like_after_like(alive, 40).cpu().long()
+    assert sorted(order.tolist()) == list(range(40))
+    assert int((kind[order][1:] != kind[order][:-1]).sum()) == 3
+
+
+def test_refusals_say_why(device):
+    wide = Batch(x=torch.zeros(11, 3, device=device))
+    assert "11 dimensions" in cuda.refuses(wide, 2, 11)
+    assert "float16" in cuda.refuses(Batch(x=torch.zeros(2, 3, dtype=torch.float16, device=device)), 2, 2)
+    assert cuda.refuses(Batch(x=torch.zeros(10, 3, device=device)), 2, 10) is None
+    with pytest.raises(ValueError, match="11 dimensions"):
+        kernels.accumulate(torch.zeros(2), torch.zeros(2, 11), torch.eye(11).expand(2, 11, 11), wide, CUDA)
+
+
+def test_without_triton_it_refuses(monkeypatch):
+    monkeypatch.setattr(cuda, "triton", None)
+    assert cuda.refuses(Batch(x=torch.zeros(2, 3)), 2, 2) == "triton is not installed"
+
+
+@needs_gpu
+@pytest.mark.parametrize("skip", [True, False])
+def test_many_rows_equal_the_reference(skip):
+    """Enough rows for the plans that small tests never reach, a number that nothing divides."""
+    theta, batch = gpu_problem(n=150_001, k=37)
+    right = kernels.accumulate(*theta, batch.to(dtype=torch.float64), REFERENCE)
+    ours = kernels.accumulate(*theta, batch, Options(backend="cuda", skip=skip))
+    for name in ("rows", "loglik", "q", "g", "G"):
+        a, b = getattr(ours, name), getattr(right, name)
+        assert float((a - b).abs().max()) <= 2e-5 * max(batch.n, float(b.abs().max())), name
+
+
+@needs_gpu
+@pytest.mark.parametrize("n", [500, 150_001])
+def test_a_graph_replays_the_same_bits(n):
+    theta, batch = gpu_problem(n=n, k=37)
+    eager = kernels.accumulate(*theta, batch, CUDA).packed.clone()
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        kernels.accumulate(*theta, batch, CUDA)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        stats = kernels.accumulate(*theta, batch, CUDA)
+    for _ in range(3):
+        stats.packed.fill_(float("nan"))
+        graph.replay()
+        assert torch.equal(stats.packed, eager)
+
+
+@needs_gpu
+def test_memory_does_not_grow_with_pairs():
+    theta, batch = gpu_problem(n=150_001, k=512)
+    kernels.accumulate(*theta, batch, CUDA)
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    kernels.accumulate(*theta, batch, CUDA)
+    kernels.log_prob(*theta, batch, CUDA)
+    assert torch.cuda.max_memory_allocated() - before < 4 * batch.n * 512
