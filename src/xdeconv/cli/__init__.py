@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from . import files, fit, models, rows
+from . import files, fit, models, rows, select
 from .app import app, run
 
-__all__ = ["app", "files", "fit", "main", "models", "rows"]
+__all__ = ["app", "files", "fit", "main", "models", "rows", "select"]
 
 
 def main() -> None:
