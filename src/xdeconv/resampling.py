@@ -18,7 +18,7 @@ from .history import Epoch
 from .methods import EM
 from .mixture import Coordinate, Mixture
 from .progress import describe_epoch
-from .trials import Show, show_trials
+from .studies import Show, show_trials
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -19,7 +19,7 @@ from .judging import identity, mean_log_prob, n_parameters, parts_of
 from .methods import describe
 from .mixture import Mixture
 from .progress import describe_epoch
-from .trials import Results, Show, Trial, show_trials
+from .studies import Results, Show, Trial, show_trials
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
