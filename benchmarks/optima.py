@@ -1,0 +1,123 @@
+"""Where fits end: several seeds of each case, held-out log-likelihood per row and seconds.
+
+python -m benchmarks.optima --fields gaia_edr3_fields.parquet --tycho tycho2.parquet --seeds 10 --out optima.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import xdeconv as xd
+from benchmarks.machine import about
+from benchmarks.problems import Split, gaia_fields, separated_truth, simulated, tycho
+
+IDENTITY = xd.Start(coordinates="raw", covariances="identity")
+
+
+def default(split: Split, k: int, seed: int, **more: object) -> xd.FitResult:
+    """xd.fit as it comes, in raw units."""
+    return xd.fit(
+        split.train, k, seed=seed, standardize=False, start=IDENTITY, validation=split.held_out, patience=1000, **more
+    )
+
+
+def em_alone(split: Split, k: int, seed: int) -> xd.FitResult:
+    """Batch EM to convergence from the same start."""
+    return default(split, k, seed, method=xd.EM(), epochs=500)
+
+
+def minibatch(split: Split, k: int, seed: int) -> xd.FitResult:
+    """Minibatch EM with stochastic moves."""
+    method = xd.EM(step=xd.Decaying(0.1))
+    return default(split, k, seed, method=method, batch_rows=512, moves=STREAM_MOVES, epochs=20)
+
+
+def gradients(split: Split, k: int, seed: int) -> xd.FitResult:
+    """SGD with stochastic moves."""
+    method = xd.SGD(rate=xd.Decaying(0.02))
+    return default(split, k, seed, method=method, batch_rows=512, moves=STREAM_MOVES, epochs=20)
+
+
+STREAM_MOVES = xd.Moves(rounds=4, pool_rows=1 << 15)
+
+
+def recovered(truth: xd.Mixture, seed: int) -> tuple[int, float]:
+    """Components of a separated truth that a fit finds, and seconds."""
+    rng = np.random.default_rng(100 + seed)
+    noise = 0.2 * rng.lognormal(size=(20_000, 2))
+    X = truth.sample(20_000, seed=seed, noise=noise)
+    began = time.perf_counter()
+    found = xd.fit(X, truth.k, noise=noise, seed=seed).mixture
+    distance = np.linalg.norm(truth.means[:, None] - found.means, axis=2)
+    near = {int(row.argmin()) for row in distance if row.min() < 1.5}
+    return len(near), time.perf_counter() - began
+
+
+def measure(fit: Callable[[int], xd.FitResult], seeds: int, limit: float) -> dict[str, object]:
+    """Held-out scores and seconds over seeds, until the time is up."""
+    scores, seconds = [], []
+    began = time.perf_counter()
+    for seed in range(seeds):
+        if time.perf_counter() - began > limit:
+            break
+        start = time.perf_counter()
+        scores.append(fit(seed).validation)
+        seconds.append(time.perf_counter() - start)
+    return {
+        "seeds": len(scores), "mean": float(np.mean(scores)), "worst": float(np.min(scores)),
+        "best": float(np.max(scores)), "scores": scores, "seconds": float(np.median(seconds)),
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--fields", type=Path)
+    parser.add_argument("--tycho", type=Path)
+    parser.add_argument("--simulated", type=int, default=0, help="rows")
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--k", type=int, nargs="*", default=[64])
+    parser.add_argument("--cases", nargs="*", default=["default", "em", "minibatch", "sgd", "truth"])
+    parser.add_argument("--limit", type=float, default=1e9, help="seconds for each case")
+    parser.add_argument("--out", type=Path, default=Path("optima.json"))
+    arguments = parser.parse_args()
+    tables: dict[str, Split] = {}
+    if arguments.fields:
+        tables["gaia fields"] = gaia_fields(arguments.fields)
+        tables["gaia fields, right units"] = gaia_fields(arguments.fields, right_units=True)
+    if arguments.tycho:
+        tables["tycho-2"] = tycho(arguments.tycho)
+    if arguments.simulated:
+        tables["simulated"] = simulated(arguments.simulated)
+    fits = {"default": default, "em": em_alone, "minibatch": minibatch, "sgd": gradients}
+    results: dict[str, object] = {"machine": about()}
+    for name, split in tables.items():
+        default(split.__class__(split.train.rows(slice(0, 2000)), split.held_out), 8, 0, epochs=12)  # compile
+        for k in arguments.k:
+            for case in (c for c in arguments.cases if c in fits):
+                if case != "default" and name != "gaia fields":
+                    continue
+                key = f"{name}, k = {k}, {case}"
+                results[key] = measure(lambda seed: fits[case](split, k, seed), arguments.seeds, arguments.limit)  # noqa: B023
+                print(key, {n: v for n, v in results[key].items() if n != "scores"}, flush=True)
+                arguments.out.write_text(json.dumps(results, indent=1))
+    if "truth" in arguments.cases:
+        truth = separated_truth()
+        counts = [recovered(truth, seed) for seed in range(arguments.seeds)]
+        results["truth of 20"] = {
+            "recovered": [c for c, _ in counts],
+            "seconds": float(np.median([s for _, s in counts])),
+        }
+        print("truth of 20", results["truth of 20"], flush=True)
+        arguments.out.write_text(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    main()
