@@ -306,13 +306,12 @@ def _entry(left: Mapping[str, Any], right: Mapping[str, Any], known: Mapping[tup
             r = 1.0 if s == t else known.get((s, t), known.get((t, s), 0.0))
             if isinstance(r, float) and r == 0.0:
                 continue
-            product = u * v
+            direct = empty and out.dtype == np.float64
+            product = np.multiply(u, v, out=out if direct else None)
             if not (isinstance(r, float) and r == 1.0):
-                product *= r
-            if empty:
-                out[:] = product
-            else:
-                out += product
+                product = np.multiply(product, r, out=out if direct else None)
+            if not direct:
+                out[:] = product if empty else out + product
             empty = False
     if empty:
         out[:] = 0.0
