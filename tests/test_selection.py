@@ -23,7 +23,7 @@ SIZES = [1, 2, 3, 5]
 @pytest.mark.parametrize("criterion", ["held-out", "cv", "bic", "aic"])
 def test_three_components_are_found(criterion):
     rule = "one-se" if criterion in ("held-out", "cv") else "best"
-    found = select(X, SIZES, criterion, noise=NOISE, folds=3, rule=rule, tol=1e-4)
+    found = select(X, SIZES, criterion, noise=NOISE, folds=3, rule=rule, tol=1e-4, moves="none")
     assert found.best == 3
     assert [record.components for record in found.table] == SIZES
     assert found.result.mixture.k == 3
@@ -264,7 +264,8 @@ def call(*words):
 def test_the_command_prints_draws_and_writes(table, capsys):
     pytest.importorskip("matplotlib")
     picture, model, results = (table.with_name(name) for name in ("c.png", "m.safetensors", "r.jsonl"))
-    words = (table, "-c", "u,v", "-k", "1,3", "-o", picture, "--model", model, "--results", results, "--epochs", 20)
+    words = (table, "-c", "u,v", "-k", "1,3", "-o", picture, "--model", model, "--results", results, "--epochs", 20,
+             "--moves", "none")  # fmt: skip
     assert call(*words) == 0
     assert capsys.readouterr().out.splitlines()[-1].endswith("<- chosen")
     assert picture.stat().st_size > 1000
@@ -276,3 +277,4 @@ def test_the_command_prints_draws_and_writes(table, capsys):
 def test_the_command_refuses(table):
     assert call(table, "-c", "u,v", "-k", "1,many") == 2
     assert call(table, "-c", "u,v", "-k", "1", "-o", "curve.txt") == 2
+    assert call(table, "-c", "u,v", "-k", "1", "--moves", "many") == 2

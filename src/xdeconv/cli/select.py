@@ -35,6 +35,7 @@ def select(
     results: Annotated[
         Path | None, typer.Option(help="File of finished fits (.jsonl): the same command goes on from there.")
     ] = None,
+    moves: Annotated[str, typer.Option(help="none, or auto: split, merge and revive components.")] = "auto",
     epochs: Annotated[int | None, typer.Option(help="Most passes over the data of each fit.", min=1)] = None,
     restarts: Annotated[int, typer.Option(help="Starts of each fit, the first grown; the best is kept.", min=1)] = 1,
     tol: Annotated[float, typer.Option(help="Stop when the log-likelihood changes by less in an epoch.")] = 1e-5,
@@ -56,13 +57,14 @@ def select(
 ) -> None:  # fmt: skip
     """Choose the number of Gaussians: print a table of scores, draw the curve, write the chosen model."""
     sizes = numbers(components)
-    refuse_picture(output)
+    refuse_words(output, moves)
     arguments = options.opening(columns, error, unit, derive, offset, inflate, preset, weight)
     source = options.open_data(data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
     say(source.describe())
     from .. import selection
 
-    settings: dict[str, Any] = {"epochs": epochs, "restarts": restarts, "tol": tol, "device": device, "dtype": dtype}
+    settings: dict[str, Any] = {"moves": moves, "epochs": epochs, "restarts": restarts, "tol": tol, "device": device,
+                                "dtype": dtype}  # fmt: skip
     settings |= {"method": chosen_method("em", prior, 0)} if prior > 0 else {}
     found = selection.select(
         source, sizes, criterion, rule=rule, folds=folds, validation=validation, seed=seed, results=results,  # type: ignore[arg-type]
@@ -89,10 +91,12 @@ def numbers(words: str) -> list[int]:
         raise typer.BadParameter(text, param_hint="--components") from None
 
 
-def refuse_picture(output: Path | None) -> None:
-    """A picture that cannot be drawn is better refused before the fits."""
+def refuse_words(output: Path | None, moves: str) -> None:
+    """What cannot be drawn or done is better refused before the fits."""
     if output is not None and output.suffix.lower() not in PICTURES:
         raise typer.BadParameter(f"{output} ends in none of {', '.join(PICTURES)}", param_hint="--output")
+    if moves not in ("none", "auto"):
+        raise typer.BadParameter(f"{moves!r} is neither none nor auto", param_hint="--moves")
 
 
 def draw(found: Selection, output: Path | None) -> None:
