@@ -18,7 +18,7 @@ from .history import Epoch
 from .methods import EM
 from .mixture import Coordinate, Mixture
 from .progress import describe_epoch
-from .studies import Show, show_trials
+from .studies import Show, new_axes, show_trials
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,8 +41,6 @@ class Band:
 
     def plot(self, ax: Axes | None = None, color: Any = "tab:blue") -> Axes:
         """The density as a line, the space between the outermost quantiles shaded."""
-        from .plot import new_axes
-
         ax = new_axes() if ax is None else ax
         ax.fill_between(self.grid, self.quantiles.min(0), self.quantiles.max(0), color=color, alpha=0.3, linewidth=0)
         ax.plot(self.grid, self.density, color=color)

@@ -19,7 +19,7 @@ from .judging import identity, mean_log_prob, n_parameters, parts_of
 from .methods import describe
 from .mixture import Mixture
 from .progress import describe_epoch
-from .studies import Results, Show, Trial, show_trials
+from .studies import Results, Show, Trial, new_axes, show_trials
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -70,8 +70,6 @@ class Selection:
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """The score against the number of components, with standard errors; the choice is marked."""
-        from .plot import new_axes
-
         ax = new_axes() if ax is None else ax
         sizes = [record.components for record in self.table]
         scores = [record.score for record in self.table]

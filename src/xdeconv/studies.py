@@ -10,12 +10,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .checkpoint import refuse_other_settings
 from .files import write_atomically
 from .mixture import Mixture
 from .progress import LINE_SECONDS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 FORMAT = "xdeconv selection 1"
 Key = tuple[tuple[int, ...], int]
@@ -123,6 +126,15 @@ class _Lines:
             self.last = time.monotonic()
             sys.stderr.write(f"{self.done}/{self.total}  {text}\n")
             sys.stderr.flush()
+
+
+def new_axes() -> Axes:
+    """Axes of a new figure; the figure is ``axes.figure``."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as problem:
+        raise ImportError("pictures need matplotlib: pip install 'xdeconv[plot]'") from problem
+    return Figure(figsize=(5.5, 4.0), layout="constrained").subplots()
 
 
 def _line(trial: Trial) -> str:
