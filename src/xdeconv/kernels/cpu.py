@@ -41,7 +41,7 @@ def accumulate(
     log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT
 ) -> Stats:
     """The five sums over the rows of a batch; the same bits for any number of threads."""
-    from .numba_rows import SUMS
+    from .numba_memory import SUMS
 
     k, d = means.shape
     run = _Run(log_weights, means, covariances, batch, SUMS, options.skip)
@@ -63,7 +63,7 @@ def log_prob(
     log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT
 ) -> Tensor:
     """Log-density of each row (n,); memory does not grow with n k."""
-    from .numba_rows import LOG_PROB
+    from .numba_memory import LOG_PROB
 
     run = _Run(log_weights, means, covariances, batch, LOG_PROB, options.skip)
     run.chunks()
@@ -74,7 +74,7 @@ def log_joint(
     log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT
 ) -> Tensor:
     """log alpha_j + log N(x_i | R_i m_j, T_ij), (n, k)."""
-    from .numba_rows import LOG_JOINT
+    from .numba_memory import LOG_JOINT
 
     run = _Run(log_weights, means, covariances, batch, LOG_JOINT, False)
     run.chunks()
@@ -87,18 +87,18 @@ class _Run:
     def __init__(
         self, log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, want: int, skip: bool
     ) -> None:
-        from . import numba_rows
+        from . import numba_memory, numba_rows
         from .numba_pairs import Kind
 
         k, d = means.shape
+        log_weights, means, covariances = (t.detach().double() for t in (log_weights, means, covariances))
         n, p, projected = batch.n, batch.p, batch.projection is not None
         noise = "shared" if batch.shared else "full" if batch.full else "diagonal"
         kind = Kind(d, p, noise, projected, not batch.shared and (batch.missing or projected), _bits(batch))
         bounded = skip and k >= MIN_COMPONENTS and not projected and not batch.shared
         self.kind, self.k, self.n = kind, k, n
         self.components, pivots, self.whitening = _components(log_weights, means, covariances, batch, kind)
-        shape = numba_rows.Shape(want, int(skip), int(bounded), int(noise == "full"), kind.component_numbers, kind.sums)
-        self.how = numba_rows.steps(kind, want, skip, bounded), shape
+        self.how = numba_memory.steps(kind, want, skip, bounded), numba_memory.shape(kind, want, skip, bounded)
         empty = batch.x.new_empty(0)
         S = batch.x.new_empty(0, 1) if batch.shared else batch.x.new_zeros(p, 1) if batch.noise is None else batch.noise
         R = batch.x.new_empty(0, n) if batch.projection is None else batch.projection.reshape(-1, n)
@@ -110,26 +110,27 @@ class _Run:
             (empty[None] if batch.log_prior is None else batch.log_prior).numpy(),
             (empty if batch.label is None else batch.label).long().numpy(),
             unit + 0.5 * math.log(2 * math.pi),
-            (1 / covariances.double().diagonal(dim1=1, dim2=2).mean(0)).numpy(),
+            (1 / covariances.diagonal(dim1=1, dim2=2).mean(0)).numpy(),
         )  # fmt: skip
         dtype = self.components.dtype
-        self.log_prob = np.empty(n if want == numba_rows.LOG_PROB else 0, dtype)
-        self.log_joint = np.empty((n, k) if want == numba_rows.LOG_JOINT else (0, k), dtype)
+        self.log_prob = np.empty(n if want == numba_memory.LOG_PROB else 0, dtype)
+        self.log_joint = np.empty((n, k) if want == numba_memory.LOG_JOINT else (0, k), dtype)
         self.loop = numba_rows.loop(kind.bits)
 
     def chunks(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """Compute all rows; the sums (k, ...) and totals (rows, loglik) of each chunk, in order."""
-        from . import numba_rows
+        from . import numba_memory
+        from .numba_tiles import TILE
 
         size = max(-(-CHUNK_PAIRS // self.k), -(-self.n // MAX_CHUNKS))
-        size = -(-size // numba_rows.TILE) * numba_rows.TILE
+        size = -(-size // TILE) * TILE
         starts = range(0, self.n, size)
         results = [(np.zeros((0, self.kind.sums)), np.zeros(2))] * len(starts)
         turn = itertools.count()
 
         def work(_: int) -> None:
-            memory = numba_rows.scratch(self.kind, self.k, _memory)
-            at = numba_rows.places(memory, self.components)
+            memory = numba_memory.scratch(self.kind, self.k, _memory)
+            at = numba_memory.places(memory, self.components)
             while (c := next(turn)) < len(starts):
                 sums, totals = np.zeros((self.k, self.kind.sums)), np.zeros(2)
                 self.loop(*self.how, at, memory, *self.arguments, starts[c], min(starts[c] + size, self.n),
@@ -170,7 +171,7 @@ def _components(
 ) -> tuple[np.ndarray, np.ndarray, Tensor | None]:
     """Tables of components (whole groups of W lines) and of half the log pivots of V (k, d), and the shared L^-1."""
     k, d = means.shape
-    offset, V, whitening = log_weights.double(), covariances.double(), None
+    offset, V, whitening = log_weights, covariances, None
     L = _cholesky(V)
     pivots = L.diagonal(dim1=1, dim2=2).log()
     matrix = V
@@ -179,8 +180,8 @@ def _components(
         matrix = whitening = torch.linalg.solve_triangular(L, torch.eye(d, dtype=torch.float64), upper=False)
         offset = offset - L.diagonal(dim1=1, dim2=2).log().sum(1)
     a, b = torch.tril_indices(d, d)
-    table = torch.zeros(-(-k // kind.width) * kind.width, kind.component_numbers, dtype=batch.dtype)
-    table[:k, : kind.sums] = torch.cat([means.double(), matrix[:, a, b], offset[:, None]], dim=1)
+    table = torch.zeros(kind.lines(k), kind.component_numbers, dtype=batch.dtype)
+    table[:k, : kind.sums] = torch.cat([means, matrix[:, a, b], offset[:, None]], dim=1)
     return table.numpy(), pivots.to(batch.dtype).numpy(), whitening
 
 

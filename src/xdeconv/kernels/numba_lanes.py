@@ -162,16 +162,16 @@ class Emitter:
 
     def store_rows(self, columns: Sequence[Lanes], table: Any) -> None:
         """W rows of a table, one after the other, from their columns (whole registers)."""
-        half = self.piece // 2
         for block in range(0, len(columns), self.piece):
-            square = [column.value for column in columns[block : block + self.piece]]
             for first in range(0, self.width, self.piece):
-                parts = [
-                    [self._shuffle(c, c, range(first + h, first + h + half)) for h in (0, half)] for c in square
-                ]
-                for lane, row in enumerate(self._transpose(lambda a, h, parts=parts: parts[a][h])):
+                square = self._transpose(partial(self._take_half, columns[block : block + self.piece], first))
+                for lane, row in enumerate(square):
                     place = self._pointer(table, (first + lane) * len(columns) + block, row.type)
                     self.builder.store(row, place, align=self.size)
+
+    def _take_half(self, columns: Sequence[Lanes], first: int, row: int, half: int) -> Any:
+        start, value = first + half * self.piece // 2, columns[row].value
+        return self._shuffle(value, value, range(start, start + self.piece // 2))
 
     def _transpose(self, part: Callable[[int, int], Any]) -> list[Any]:
         """The columns of a square of registers, of whose rows ``part`` gives the first or second half."""

@@ -81,6 +81,10 @@ class Kind:
         """Numbers that are summed for each component: q, g and the packed lower triangle of G."""
         return 1 + self.d + packed(self.d, 0)
 
+    def lines(self, k: int) -> int:
+        """Lines of a table of k components, rounded up to whole groups."""
+        return -(-k // self.width) * self.width
+
     def _whole(self, numbers: int) -> int:
         return -(-numbers // self.piece) * self.piece
 
@@ -136,7 +140,8 @@ def _moments(emit: Emitter, kind: Kind, row: Load, component: Load) -> tuple[Any
     x, m = [row(a) for a in range(p)], [component(a) for a in range(d)]
     zero, one = emit.constant(0.0), emit.constant(1.0)
     seen = [x[a].compare("==", x[a]) for a in range(p)] if kind.missing else None
-    R = RV = None
+    R: list[list[Lanes]] | None = None
+    RV: list[list[Lanes]] = []
     if kind.projected:
         start = p + kind.noise_numbers
         R = [[row(start + a * d + e) for e in range(d)] for a in range(p)]

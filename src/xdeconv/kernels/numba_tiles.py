@@ -2,7 +2,8 @@
 
 A step takes six whole numbers, mostly addresses. ``rows`` are groups of W rows, each column by column; ``table`` are
 the same rows one after the other; ``joint`` (k, TILE) holds log alpha N, and later its exp; ``state`` is one line of
-TILE numbers for each of the names below.
+TILE numbers for each of the names below. Steps load before they store, because a store holds up a later load whose
+address agrees with its own in the last twelve bits.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ TAILS = 3
 STATES = TAIL + TAILS
 UNSEEN = 1e30  # the variance of a missing value, in bounds only
 SIX = (types.int64,) * 6
+_cfunc: Any = numba.cfunc  # its annotations know no options
 
 
 def lost(bits: int) -> float:
@@ -102,11 +104,11 @@ def bound_of_rows(
 ) -> None:
     """log alpha N of a bounding component and neighbouring rows, and the largest so far of each row."""
     with cgutils.for_range(emit.builder, groups) as loop:
-        row = emit.at(rows, loop.index, kind.row_numbers * emit.width)
+        row, at = emit.at(rows, loop.index, kind.row_numbers * emit.width), emit.at(state, loop.index, emit.width)
+        old = emit.load(at, LARGEST * TILE)
         value = numba_pairs.log_joint_shared(emit, kind, _columns(emit, row), _constants(emit, component))
         emit.store(value, emit.at(joint, loop.index, emit.width))
-        at = emit.at(state, loop.index, emit.width)
-        emit.store(emit.largest(value, emit.load(at, LARGEST * TILE)), at, LARGEST * TILE)
+        emit.store(emit.largest(value, old), at, LARGEST * TILE)
 
 
 def groups_of_table(emit: Emitter, kind: Kind, table: Any, index: Any, count: Any, rows: Any, *_: Any) -> None:
@@ -132,7 +134,7 @@ def scattered(emit: Emitter, kind: Kind, values: Any, index: Any, count: Any, li
 
 def largest(emit: Emitter, kind: Kind, joint: Any, k: Any, groups: Any, state: Any, *_: Any) -> None:
     """The largest entry of each row."""
-    with _pairs(emit, joint, k, groups) as (value_at, j, group):
+    with _pairs(emit, joint, k, groups) as (value_at, group):
         at = emit.at(state, group, emit.width)
         emit.store(emit.largest(emit.load(value_at), emit.load(at, LARGEST * TILE)), at, LARGEST * TILE)
 
@@ -159,14 +161,15 @@ def exponentials_and_tails(emit: Emitter, kind: Kind, joint: Any, k: Any, groups
 
 
 def _exponentials(emit: Emitter, joint: Any, k: Any, groups: Any, state: Any, cuts: list[float]) -> None:
-    with _pairs(emit, joint, k, groups) as (value_at, _j, group):
+    with _pairs(emit, joint, k, groups) as (value_at, group):
         at = emit.at(state, group, emit.width)
+        sums = [emit.load(at, line * TILE) for line in (TOTAL, *range(TAIL, TAIL + len(cuts)))]
         value = emit.exp(emit.load(value_at) - emit.load(at, LARGEST * TILE))
+        small = [value.compare("<", emit.constant(cut)).where(value, emit.constant(0.0)) for cut in cuts]
         emit.store(value, value_at)
-        emit.store(emit.load(at, TOTAL * TILE) + value, at, TOTAL * TILE)
-        for i, cut in enumerate(cuts):
-            small = value.compare("<", emit.constant(cut)).where(value, emit.constant(0.0))
-            emit.store(emit.load(at, (TAIL + i) * TILE) + small, at, (TAIL + i) * TILE)
+        emit.store(sums[0] + value, at, TOTAL * TILE)
+        for i, part in enumerate(small):
+            emit.store(sums[1 + i] + part, at, (TAIL + i) * TILE)
 
 
 def logarithms(emit: Emitter, kind: Kind, groups: Any, state: Any, *_: Any) -> None:
@@ -192,14 +195,14 @@ def responsible(emit: Emitter, kind: Kind, joint: Any, groups: Any, state: Any, 
     """The index of rows whose exp is not below their cut, and that exp times the row's share as responsibility."""
     with _selection(emit, groups, index, count) as (group, add):
         value_at, at = emit.at(joint, group, emit.width), emit.at(state, group, emit.width)
-        value = emit.load(value_at)
-        emit.store(value * emit.load(at, SHARE * TILE), value_at)
-        add(~value.compare("<", emit.load(at, CUT * TILE)))
+        value, share, cut = emit.load(value_at), emit.load(at, SHARE * TILE), emit.load(at, CUT * TILE)
+        emit.store(value * share, value_at)
+        add(~value.compare("<", cut))
 
 
 STEPS = {step.__name__: step for step in (
-    groups_of_table, joint_of_rows, joint_of_best, sums_of_rows, noise_range, bounds, bound_of_rows, gathered, scattered,
-    largest, best, exponentials, exponentials_and_tails, logarithms, chosen, responsible,
+    groups_of_table, joint_of_rows, joint_of_best, sums_of_rows, noise_range, bounds, bound_of_rows,
+    gathered, scattered, largest, best, exponentials, exponentials_and_tails, logarithms, chosen, responsible,
 )}  # fmt: skip
 
 
@@ -212,7 +215,7 @@ def compiled(kind: Kind, step: str) -> int:
         _emit(code, step, mark, a, b, c, d, e, f)
 
     with notice(f"d = {kind.d}, {kind.noise} noise, float{kind.bits}"):
-        return int(numba.cfunc(types.void(*SIX), cache=True, nopython=True, error_model="numpy")(run).address)
+        return int(_cfunc(types.void(*SIX), cache=True, nopython=True, error_model="numpy")(run).address)
 
 
 @contextmanager
@@ -273,10 +276,10 @@ def _groups(emit: Emitter, index: Any, count: Any) -> Iterator[tuple[Any, Any]]:
 
 
 @contextmanager
-def _pairs(emit: Emitter, joint: Any, k: Any, groups: Any) -> Iterator[tuple[Any, Any, Any]]:
-    """Loop over components and groups of rows: the address of their entries, component and group."""
+def _pairs(emit: Emitter, joint: Any, k: Any, groups: Any) -> Iterator[tuple[Any, Any]]:
+    """Loop over components and groups of rows: the address of their entries, and the group."""
     with cgutils.for_range(emit.builder, k) as outer, cgutils.for_range(emit.builder, groups) as inner:
-        yield emit.at(emit.at(joint, outer.index, TILE), inner.index, emit.width), outer.index, inner.index
+        yield emit.at(emit.at(joint, outer.index, TILE), inner.index, emit.width), inner.index
 
 
 @contextmanager
