@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .batch import Batch as Batch
+    from .catalog import open as open
+    from .classifier import Classifier as Classifier
     from .estimator import XDGMM as XDGMM
     from .fitting import FitResult as FitResult
     from .fitting import fit as fit
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
     from .moves import Moves as Moves
     from .posterior import Posterior as Posterior
     from .prior import Prior as Prior
+    from .resampling import Bootstrap as Bootstrap
+    from .resampling import bootstrap as bootstrap
+    from .selection import Selection as Selection
+    from .selection import select as select
 
 _HOME = {
     "Batch": "batch",
@@ -33,11 +39,17 @@ _HOME = {
     "Prior": "prior",
     "Start": "initial",
     "Stepped": "methods",
+    "Bootstrap": "resampling",
+    "Selection": "selection",
     "XDGMM": "estimator",
+    "Classifier": "classifier",
+    "bootstrap": "resampling",
     "fit": "fitting",
     "load": "mixture",
+    "open": "catalog",
+    "select": "selection",
 }
-_MODULES = ("data", "initial", "simulate")
+_MODULES = ("data", "gaia", "initial", "plot", "simulate", "sky")
 
 __all__ = [*_HOME, *_MODULES]
 __version__ = "0.1.0"
