@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import cache, wraps
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
@@ -21,9 +22,20 @@ LARGEST = 10  # dimensions, latent or observed, whose matrices fit in registers
 SLICE = 1 << 20  # rows whose tiles are in memory at a time
 ALIVE_CHUNK = 2048  # rows that are listed together when only the pairs alive are summed
 CAN = (torch.float32, torch.float64)
+Result = TypeVar("Result")
 
 
-quietly = np.errstate(all="ignore")  # the interpreter computes with NumPy, which warns where a GPU makes NaN
+def at_home(function: Callable[..., Result]) -> Callable[..., Result]:
+    """Runs on the batch's device; quietly, since interpreted kernels compute with NumPy, which warns of NaN."""
+
+    @wraps(function)
+    def inner(
+        log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT
+    ) -> Result:
+        with np.errstate(all="ignore"), torch.cuda.device_of(batch.x):
+            return function(log_weights, means, covariances, batch, options)
+
+    return inner
 
 
 def refuses(batch: Batch, k: int, d: int) -> str | None:
@@ -39,7 +51,7 @@ def refuses(batch: Batch, k: int, d: int) -> str | None:
     return None
 
 
-@quietly
+@at_home
 def accumulate(
     log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT
 ) -> Stats:
@@ -69,7 +81,7 @@ def accumulate(
     return total
 
 
-@quietly
+@at_home
 def log_prob(
     log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT
 ) -> Tensor:
@@ -89,7 +101,7 @@ def log_prob(
     return found[0] if len(found) == 1 else torch.cat(found)
 
 
-@quietly
+@at_home
 def log_joint(
     log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT
 ) -> Tensor:
@@ -116,9 +128,8 @@ def plan_for(batch: Batch, k: int, options: Options) -> Plan:
     if interpreted():
         components = power_of_two(k, 8, 128)
         padded = up(batch.n, 256)
-        return Plan(
-            padded, padded, 1, 2 if batch.n < 50 and not skip else 1, 128, 16 * components, 1, components, skip, 3, 512
-        )
+        shares, chunk = (1, 256) if skip else (2 if batch.n < 50 else 1, 128)
+        return Plan(padded, padded, 1, shares, chunk, 64 * components, 1, components, skip, 3, 512)
     processors = multiprocessors(batch.device)
     double = batch.dtype == torch.float64
     skip = skip and batch.n >= 1024 * processors and k >= 32

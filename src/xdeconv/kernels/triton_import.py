@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from typing import Any
 
-triton: Any
-tl: Any
-libdevice: Any
-try:
-    import triton
-    import triton.language as tl
-    from triton.language.extra import libdevice
-except ImportError:
-    triton = tl = libdevice = None
+
+def _module(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError:
+        return None
+
+
+triton = _module("triton")
+tl = _module("triton.language")
+libdevice = _module("triton.language.extra.libdevice")
 
 
 def interpreted() -> bool:

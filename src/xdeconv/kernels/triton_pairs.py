@@ -4,12 +4,13 @@ Small matrices are tuples of values, unrolled at compile time; symmetric ones ar
 of T holds 1 / L_aa on its diagonal. Every multiply-add is an explicit fma and kernels are compiled without fusion, so
 that all kernels round log(alpha N) alike: the responsibility of a row a million sd away depends on its last bit.
 
-A component is a line of a table (k, 1 + d + d (d + 1) / 2 + d): log2 alpha, m, V, and the bound of each log2 pivot.
+A component is a line of a table (k, 1 + d + d (d + 1) / 2): log2 alpha, m and V.
 Rows lie in tiles of 32, each slot of a tile 32 values side by side, so that lanes holding 32 rows read one line and
 all offsets are constants: x, seen, S, R, then the square root of the weight, the log2 of the density, the constant.
 """
 
 # ruff: noqa: RUF005 (in kernels, tuples can be joined but not unpacked)
+# mypy: disable-error-code="assignment, no-untyped-def, var-annotated"
 from __future__ import annotations
 
 from .triton_import import constant, interpreted, jit, libdevice, tl

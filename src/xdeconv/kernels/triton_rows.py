@@ -1,6 +1,7 @@
 """From a batch to the log-density of its rows: table of components, tiles of rows, row kernel, closing kernel."""
 
 # ruff: noqa: RUF005 (in kernels, tuples can be joined but not unpacked)
+# mypy: disable-error-code="assignment, no-untyped-def, var-annotated"
 from __future__ import annotations
 
 import math
@@ -32,7 +33,7 @@ NEGLIGIBLE = {torch.float32: 2.0**-24, torch.float64: 2.0**-40}  # the share of 
 @jit(do_not_specialize=["k"])
 def table_kernel(
     log_weights, means, covariances, noise, table, k,
-    D: tl.constexpr, NOISE: tl.constexpr, SHARED: tl.constexpr, BOUND: tl.constexpr, LINE: tl.constexpr,
+    D: tl.constexpr, NOISE: tl.constexpr, SHARED: tl.constexpr, LINE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One line a component: log2 alpha, m, V; when shared, L^-1 instead of V and its log-determinant in log2 alpha."""
@@ -51,34 +52,29 @@ def table_kernel(
             V = V + (
                 tl.load(covariances + j * D * D + a * D + b, mask=inside, other=1.0 if a == b else 0.0).to(tl.float64),
             )
-    if SHARED or BOUND:
+    if SHARED:
         T = ()
         for a in tl.static_range(D):
             for b in tl.static_range(a + 1):
                 value = V[a * (a + 1) // 2 + b]
-                if SHARED and NOISE == 2:
+                if NOISE == 2:
                     value = value + tl.load(noise + a * (a + 1) // 2 + b).to(tl.float64)
-                if SHARED and NOISE == 1 and a == b:
+                if NOISE == 1 and a == b:
                     value = value + tl.load(noise + a).to(tl.float64)
                 T = T + (value,)
         L, _ = factor(T, zeros, (), (), 0, D)
-        if BOUND:
-            for a in tl.static_range(D):
-                tail = tl.log2(L[a * (a + 1) // 2 + a]).to(kind)
-                tl.store(line + 1 + D + D * (D + 1) // 2 + a, tail, mask=inside)
-        if SHARED:
-            V = ()
-            for a in tl.static_range(D):
-                offset = offset + tl.log2(L[a * (a + 1) // 2 + a])
-                for b in tl.static_range(a + 1):
-                    if a == b:
-                        value = L[a * (a + 1) // 2 + a]
-                    else:
-                        value = L[a * (a + 1) // 2 + b] * V[b * (b + 1) // 2 + b]
-                        for c in tl.static_range(b + 1, a):
-                            value += L[a * (a + 1) // 2 + c] * V[c * (c + 1) // 2 + b]
-                        value = value * L[a * (a + 1) // 2 + a] * -1.0
-                    V = V + (value,)
+        V = ()
+        for a in tl.static_range(D):
+            offset = offset + tl.log2(L[a * (a + 1) // 2 + a])
+            for b in tl.static_range(a + 1):
+                if a == b:
+                    value = L[a * (a + 1) // 2 + a]
+                else:
+                    value = L[a * (a + 1) // 2 + b] * V[b * (b + 1) // 2 + b]
+                    for c in tl.static_range(b + 1, a):
+                        value += L[a * (a + 1) // 2 + c] * V[c * (c + 1) // 2 + b]
+                    value = value * L[a * (a + 1) // 2 + a] * -1.0
+                V = V + (value,)
     tl.store(line, offset.to(kind), mask=inside)
     for c in tl.static_range(D * (D + 1) // 2):
         tl.store(line + 1 + D + c, V[c].to(kind), mask=inside)
@@ -277,7 +273,7 @@ class Shape:
     @property
     def line(self) -> int:
         """Length of a component's line in the table."""
-        return 1 + 2 * self.d + packed_size(self.d)
+        return 1 + self.d + packed_size(self.d)
 
     @property
     def sums(self) -> int:
@@ -307,9 +303,7 @@ def unit_stride(t: Tensor) -> Tensor:
     return t if t.stride(-1) == 1 or t.shape[-1] <= 1 else t.contiguous()
 
 
-def table_of(
-    log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, shape: Shape, bound: bool = False
-) -> Tensor:
+def table_of(log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, shape: Shape) -> Tensor:
     """Components as lines of numbers in the batch's type (k, line)."""
     k, d = means.shape
     log_weights, means, covariances = (t.to(batch.device).contiguous() for t in (log_weights, means, covariances))
@@ -318,7 +312,8 @@ def table_of(
     block = 32
     table_kernel[(triton.cdiv(k, block),)](
         log_weights, means, covariances, noise, table, k,
-        D=d, NOISE=shape.given, SHARED=int(shape.shared), BOUND=int(bound), LINE=shape.line, BLOCK=block, num_warps=1,
+        D=d, NOISE=shape.given, SHARED=int(shape.shared), LINE=shape.line, BLOCK=block, num_warps=1,
+        enable_fp_fusion=True,
     )  # fmt: skip
     return table
 
@@ -338,7 +333,7 @@ def tiles_of(batch: Batch, shape: Shape, padded: int) -> Tensor:
         P=shape.p, D=shape.d, GIVEN=int(shape.given > 0), NOISE=shape.noise, MISSING=int(shape.missing),
         MASKED=int(shape.masked), PROJECTED=int(shape.projected), WEIGHTED=int(batch.weight is not None),
         SCALED=int(batch.scale is not None), HALF_LOG_2PI=HALF_LOG_2PI,
-        ROOT=shape.root, WIDTH=shape.width, BLOCK=block, num_warps=4,
+        ROOT=shape.root, WIDTH=shape.width, BLOCK=block, num_warps=4, enable_fp_fusion=True,
     )  # fmt: skip
     return rows
 
@@ -380,6 +375,6 @@ def close(partial: Tensor, rows: Tensor, batch: Batch, shape: Shape, *, keep: bo
     close_kernel[(programs,)](
         partial, rows, weight, out, out, batch.n, padded, shares,
         WEIGHTED=int(batch.weight is not None), SUMS=int(keep), ROOT=shape.root,
-        WIDTH=shape.width, BLOCK=block, num_warps=4,
+        WIDTH=shape.width, BLOCK=block, num_warps=4, enable_fp_fusion=True,
     )  # fmt: skip
     return out

@@ -1,6 +1,7 @@
 """From rows and their densities to the sums over rows: statistics kernel, joining kernel, log_joint's kernel."""
 
 # ruff: noqa: RUF005 (in kernels, tuples can be joined but not unpacked)
+# mypy: disable-error-code="assignment, no-untyped-def, var-annotated"
 from __future__ import annotations
 
 import torch
@@ -11,8 +12,9 @@ from .triton_import import jit, tl, triton
 from .triton_pairs import LN_2, LOG2_E, TILE, add_pair, load_numbers, load_slots, pair, row_address, scaled
 from .triton_rows import Plan, Shape, prior_line, prior_of
 
-GROUP = 4  # components whose rows are listed together
+GROUP = 2  # components whose rows are listed together
 SAMPLE = 2048  # rows that say which components are alike
+ROUNDS = 8
 
 
 @jit(do_not_specialize=["prior_stride", "prior_step", "n", "k", "padded", "chunk"])
@@ -71,20 +73,6 @@ def sums_kernel(
         place = out + (tl.program_id(0).to(tl.int64) * GROUPS + group) * SUMS * k + j
         for c in tl.static_range(SUMS):
             tl.store(place + c * k.to(tl.int64), sums[c], mask=j < k)
-
-
-@jit(do_not_specialize=["k"])
-def chain_kernel(likeness, order, k, BLOCK: tl.constexpr):
-    """Orders components so that each is followed by the one most like it among those left."""
-    j = tl.arange(0, BLOCK)
-    left = (j > 0) & (j < k)
-    here = j * 0
-    tl.store(order + j, here, mask=j == 0)
-    for place in range(1, k):
-        value = tl.where(left, tl.load(likeness + here.to(tl.int64) * k + j, mask=left, other=-1.0), -2.0)
-        here = j * 0 + tl.argmax(value, axis=0)
-        left = left & (j != here)
-        tl.store(order + place + j, here, mask=j == 0)
 
 
 @jit(do_not_specialize=["prior_stride", "prior_step", "n", "k", "padded"])
@@ -282,7 +270,7 @@ def alive_sums(table: Tensor, rows: Tensor, batch: Batch, shape: Shape, plan: Pl
     queue = alive.new_zeros(1)
     prior, stride, step, label = prior_of(batch, rows)
     alive_kernel[(programs,)](
-        table, rows, prior, stride, step, label, alive, like_after_like(alive, k), lists, queue, out, batch.n, k,
+        table, rows, prior, stride, step, label, alive, like_beside_like(alive, k), lists, queue, out, batch.n, k,
         plan.padded,
         PRIOR=int(batch.log_prior is not None), LABELLED=int(shape.labelled), ROOT=shape.root, CHUNK=plan.chunk,
         STEP=min(256, plan.chunk), LANES=plan.alive_lanes, GROUP=GROUP, **shape.constants, num_warps=1,
@@ -291,8 +279,11 @@ def alive_sums(table: Tensor, rows: Tensor, batch: Batch, shape: Shape, plan: Pl
     return out
 
 
-def like_after_like(alive: Tensor, k: int) -> Tensor:
-    """An order of the components (k,) in which neighbours have their pairs alive with the same rows, by a sample."""
+def like_beside_like(alive: Tensor, k: int) -> Tensor:
+    """An order of the components (k,) in pairs that have their pairs alive with the same rows, judged by a sample.
+
+    In each round, two components that are each other's most like among those left become a pair.
+    """
     words, padded = alive.shape
     sample = alive[:, :: max(1, padded // SAMPLE)][:, :SAMPLE]
     bit = torch.arange(32, dtype=torch.int32, device=alive.device)
@@ -300,9 +291,15 @@ def like_after_like(alive: Tensor, k: int) -> Tensor:
     both = there @ there.T
     each = both.diagonal()
     likeness = both / (each[:, None] + each[None, :] - both + 1)
-    order = torch.empty(k, dtype=torch.int32, device=alive.device)
-    chain_kernel[(1,)](likeness, order, k, BLOCK=triton.next_power_of_2(k), num_warps=1 if k <= 512 else 4)
-    return order
+    likeness.fill_diagonal_(-1.0)
+    own = torch.arange(k, device=alive.device)
+    partner = own
+    for _ in range(ROUNDS):
+        free = partner == own
+        best = torch.where(free[:, None] & free[None, :], likeness, -1.0).argmax(1)
+        partner = torch.where(free & (best[best] == own) & (best != own), best, partner)
+    first = torch.where(partner == own, own + k, torch.minimum(own, partner))
+    return first.argsort(stable=True).to(torch.int32)
 
 
 def join(partial: Tensor, row_sums: Tensor, table: Tensor, shape: Shape, stats: Tensor) -> None:
@@ -313,9 +310,10 @@ def join(partial: Tensor, row_sums: Tensor, table: Tensor, shape: Shape, stats: 
     join_kernel[(sums + 1, triton.cdiv(k, components))](
         partial, row_sums, out, parts, len(row_sums), k,
         D=shape.d, SHARED=int(shape.shared), PARTS=32, COMPONENTS=components, FLAT=1024, num_warps=4,
+        enable_fp_fusion=True,
     )  # fmt: skip
     if shape.shared:
         block = 32
         unwhiten_kernel[(triton.cdiv(k, block),)](
-            out, table, stats, k, D=shape.d, LINE=shape.line, BLOCK=block, num_warps=1
+            out, table, stats, k, D=shape.d, LINE=shape.line, BLOCK=block, num_warps=1, enable_fp_fusion=True
         )
