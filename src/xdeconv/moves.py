@@ -21,7 +21,7 @@ from .kernels.options import DEFAULT, Options
 from .methods import EM
 from .methods.em import EMState
 from .prior import Prior
-from .trials import Change, Effort, Parameters, Pool, sound, try_merge, try_removals, try_split
+from .trials import Change, Effort, Parameters, Pool, try_merges, try_removals, try_splits
 
 
 @dataclass(frozen=True)
@@ -108,12 +108,10 @@ class Search:
         moves = self.moves
         effort = Effort(moves.screening, moves.screen_rows, moves.polishing, self.prior, self.options)
         pairs, order = _candidates(parameters, pool, self.moves)
-        for c in order:
-            if c not in self.splits:
-                self.splits[c] = try_split(c, parameters, pool, effort, self.rng)
-        for pair in pairs:
-            if pair not in self.merges:
-                self.merges[pair] = try_merge(pair, parameters, pool, effort)
+        stale = [c for c in order if c not in self.splits]
+        self.splits |= {change.old[0]: change for change in try_splits(stale, parameters, pool, effort, self.rng)}
+        untried = [pair for pair in pairs if pair not in self.merges]
+        self.merges |= {change.old: change for change in try_merges(untried, parameters, pool, effort)}
         usable = [change for c, change in self.splits.items() if c not in self.barren]
         freed = [self.merges[pair] for pair in pairs] + try_removals(parameters, pool)
         least = self.moves.gain * pool.total
@@ -135,7 +133,8 @@ class Search:
         value = float(log_prob.sum() if weight is None else weight.double() @ log_prob)
         if self.prior is not None:
             value += float(self.prior.log_density(parameters[0].exp(), parameters[2]))
-        return value if np.isfinite(value) and sound(parameters[2]) else -np.inf
+        sound = not bool(torch.linalg.cholesky_ex(parameters[2]).info.any())
+        return value if np.isfinite(value) and sound else -np.inf
 
     def _weight(self) -> float:
         return float(self.batch.total_weight())

@@ -1,7 +1,12 @@
-"""Trials of single moves: EM on the touched components alone, with all others held, over the rows they matter for."""
+"""Trials of moves: EM on the touched components alone, with all others held, over the rows that they matter for.
+
+Many trials run side by side. Each has its own copy of the rows near it and its own few components; a table of
+log-priors keeps the rows of one trial from the components of another, so that the ordinary kernels do the work.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,6 +21,9 @@ from .methods.em import EMState
 from .prior import Prior
 
 Parameters = tuple[Tensor, Tensor, Tensor]
+AT_A_TIME = {"cpu": 8, "cuda": 160}  # trials: more share each launch, and waste more on pairs that are not theirs
+MATTERS = 1e-3  # responsibility
+FEWEST_ROWS = 4
 
 
 @dataclass(frozen=True)
@@ -69,133 +77,204 @@ class Pool:
         """sum_i r_ia r_ib (k, k)."""
         return (self.responsibility * self.weight[:, None]).T @ self.responsibility
 
-    def neighbourhood(self, touched: tuple[int, ...], least: float = 1e-3) -> Neighbourhood:
-        """The rows that some components matter for, with the density that all others give them."""
-        share = self.responsibility[:, list(touched)].sum(1)
-        rows = (share > least).nonzero()[:, 0]
-        rest = (1 - share[rows].double()).clamp(min=1e-30)
+    def near(self, touched: Sequence[tuple[int, ...]], least: float = MATTERS) -> Neighbourhoods:
+        """For each set of components, the rows that it matters for, and the density that all others give them."""
+        parts = []
+        for components in touched:
+            share = self.responsibility[:, list(components)].sum(1)
+            rows = (share > least).nonzero()[:, 0]
+            parts.append((rows, share[rows].double()))
+        rows = torch.cat([rows for rows, _ in parts])
+        rest = (1 - torch.cat([share for _, share in parts])).clamp(min=1e-30)
+        sizes = torch.tensor([len(rows) for rows, _ in parts])
+        group = torch.repeat_interleave(torch.arange(len(parts)), sizes).to(rows.device)
         log_prob = self.log_prob[rows]
         batch = replace(self.batch.rows(rows), weight=None)
         weight = self.weight[rows].double()
-        return Neighbourhood(batch, weight, log_prob, log_prob + rest.log(), self.total)
+        return Neighbourhoods(batch, weight, log_prob, log_prob + rest.log(), group, tuple(sizes.tolist()), self.total)
 
 
 @dataclass(frozen=True)
-class Neighbourhood:
-    """Rows near some components: their weight, log-density now, and log-density without those components."""
+class Neighbourhoods:
+    """Rows near each of some trials: weight, log-density now and without the trial's components, and whose they are."""
 
     batch: Batch
     weight: Tensor
     log_prob: Tensor
     background: Tensor
+    group: Tensor
+    sizes: tuple[int, ...]
     total: float
 
-    def sample(self, most: int, rng: np.random.Generator) -> Neighbourhood:
-        """At most so many of the rows, each standing for several."""
-        n = self.batch.n
-        if n <= most:
+    def sample(self, most: int, rng: np.random.Generator) -> Neighbourhoods:
+        """At most so many rows of each trial, each standing for several."""
+        if max(self.sizes) <= most:
             return self
-        rows = torch.from_numpy(np.sort(rng.choice(n, size=most, replace=False))).to(self.weight.device)
-        weight = self.weight[rows] * (n / most)
-        return Neighbourhood(self.batch.rows(rows), weight, self.log_prob[rows], self.background[rows], self.total)
+        starts = np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
+        chosen = [start + np.sort(rng.permutation(n)[:most]) for start, n in zip(starts, self.sizes, strict=True)]
+        factor = np.repeat([max(1.0, n / most) for n in self.sizes], [len(rows) for rows in chosen])
+        picked = self._rows(torch.from_numpy(np.concatenate(chosen)).to(self.group.device))
+        weight = picked.weight * torch.from_numpy(factor).to(self.group.device)
+        return replace(picked, weight=weight, sizes=tuple(len(rows) for rows in chosen))
 
-    def refit(self, start: Parameters, steps: int, effort: Effort) -> tuple[Parameters, float]:
-        """EM on some components with all others held; the parameters and the change of the log-likelihood."""
-        method, parameters, options = EM(prior=effort.prior), start, effort.options
+    def repeated(self, times: int) -> Neighbourhoods:
+        """Every trial several times over: copies of one trial follow each other."""
+        n = len(self.group)
+        every = torch.arange(n, device=self.group.device).repeat(times)
+        copy = torch.arange(times, device=self.group.device).repeat_interleave(n)
+        many = self._rows(every)
+        sizes = tuple(size for size in self.sizes for _ in range(times))
+        order = torch.argsort(many.group * times + copy, stable=True)
+        return replace(many._rows(order), group=(many.group * times + copy)[order], sizes=sizes)
+
+    def _rows(self, rows: Tensor) -> Neighbourhoods:
+        return replace(
+            self, batch=self.batch.rows(rows), weight=self.weight[rows], log_prob=self.log_prob[rows],
+            background=self.background[rows], group=self.group[rows],
+        )  # fmt: skip
+
+    def refit(self, start: Parameters, steps: int, effort: Effort) -> tuple[Parameters, Tensor]:
+        """EM on the components (g, m, ...) of every trial, all others held; those, and each trial's gain (g,)."""
+        g, m = start[0].shape
+        method = EM(prior=effort.prior)
+        parameters: Parameters = tuple(t.flatten(0, 1) for t in start)  # type: ignore[assignment]
+        batch = replace(self.batch, log_prior=_only_own(g, m, self.batch), label=self.group)
         for step in range(steps + 1):
-            inside = kernels.log_prob(*parameters, self.batch, options).double()
+            inside = kernels.log_prob(*parameters, batch, effort.options).double()
             log_prob = torch.logaddexp(self.background, inside)
             if step == steps:
                 break
             share = (inside - log_prob).exp() * self.weight
-            batch = replace(self.batch, weight=share.to(self.batch.dtype))
-            stats = kernels.accumulate(*parameters, batch, options)
-            log_weights, means, V = parameters
-            state = EMState(log_weights.softmax(0), means, V, torch.zeros_like(stats.rows))
+            weighted = replace(batch, weight=share.to(batch.dtype))
+            stats = kernels.accumulate(*parameters, weighted, effort.options)
+            state = EMState(parameters[0].exp(), *parameters[1:], torch.zeros_like(stats.rows))
             state = method.update(state, stats, self.total)
             parameters = (state.weights * (stats.rows / self.total)).log(), state.means, state.covariances
-        gain = float(self.weight @ (log_prob - self.log_prob))
-        if effort.prior is not None:
-            gain += float(effort.prior.log_density(parameters[0].exp(), parameters[2]))
-        return parameters, gain if np.isfinite(gain) and sound(parameters[2]) else -np.inf
+        gain = torch.zeros(g, dtype=torch.float64, device=self.weight.device)
+        gain = gain.index_add(0, self.group, self.weight * (log_prob - self.log_prob))
+        found: Parameters = tuple(t.unflatten(0, (g, m)) for t in parameters)  # type: ignore[assignment]
+        gain = gain + penalty(found, effort.prior)
+        bad = torch.linalg.cholesky_ex(parameters[2]).info.view(g, m).any(1) | gain.isnan()
+        return found, torch.where(bad, -torch.inf, gain)
 
 
-def try_split(c: int, parameters: Parameters, pool: Pool, effort: Effort, rng: np.random.Generator) -> Change:
-    """The best of several ways to make two components of one."""
-    near = pool.neighbourhood((c,))
-    if near.batch.n < 4:
-        return Change((c,), _pick(parameters, (c,)), -np.inf)
-    sample = near.sample(effort.screen_rows, rng)
-    ways = _ways_to_split(c, parameters, sample, rng)
-    best = max((sample.refit(way, effort.screening, effort) for way in ways), key=lambda trial: trial[1])[0]
-    found, gain = near.refit(best, effort.polishing, effort)
-    return Change((c,), found, gain - _penalty(parameters, (c,), effort.prior))
+def _only_own(g: int, m: int, batch: Batch) -> Tensor:
+    """Log-priors (g, g m): 0 for a trial's own components, -inf for all others."""
+    own = torch.eye(g, device=batch.device).repeat_interleave(m, dim=1)
+    return torch.where(own > 0, 0.0, -torch.inf).to(batch.dtype)
 
 
-def _ways_to_split(c: int, parameters: Parameters, near: Neighbourhood, rng: np.random.Generator) -> list[Parameters]:
-    """Two halves along the longest axes; a core and a halo; a small component on some row."""
-    log_weights, means, V = (t[c] for t in parameters)
-    spread = V.diagonal().sqrt()
-    values, vectors = torch.linalg.eigh(V / spread[:, None] / spread)
-    ways = []
-    for axis in (-1, -2)[: len(values)]:
-        e = spread * vectors[:, axis] * values[axis].sqrt()
-        away = (2 / np.pi) ** 0.5 * e
-        half = V - (2 / np.pi) * 0.98 * torch.outer(e, e)
-        ways.append(_two(log_weights, (0.5, 0.5), (means + away, means - away), (half, half)))
-    ways.append(_two(log_weights, (0.5, 0.5), (means, means), (0.2 * V, 1.8 * V)))
-    for _ in range(2):
-        row = near.batch.rows(slice(i := int(rng.integers(near.batch.n)), i + 1))
-        stats = kernels.accumulate(log_weights[None] * 0, means[None], V[None], row)
-        ways.append(_two(log_weights, (0.2, 0.8), (means + V @ stats.g[0], means), (0.1 * V, V)))
-    return ways
+def penalty(parameters: Parameters, prior: Prior | None) -> Tensor | float:
+    """Log-prior of the components of each trial (g,)."""
+    if prior is None:
+        return 0.0
+    log_weights, _, V = parameters
+    return torch.stack([prior.log_density(w.exp(), v) for w, v in zip(log_weights, V, strict=True)])
 
 
-def _two(
-    log_weight: Tensor, shares: tuple[float, float], means: tuple[Tensor, Tensor], V: tuple[Tensor, Tensor]
-) -> Parameters:
-    return log_weight + log_weight.new_tensor(shares).log(), torch.stack(means), torch.stack(V)
+def _in_turn(things: Sequence[tuple[int, ...]], device: torch.device, each: int) -> Iterator[Sequence[tuple[int, ...]]]:
+    size = max(1, AT_A_TIME[device.type] // each)
+    for start in range(0, len(things), size):
+        yield things[start : start + size]
 
 
-def try_merge(pair: tuple[int, ...], parameters: Parameters, pool: Pool, effort: Effort) -> Change:
-    """One component of two, refitted for a few steps."""
-    near = pool.neighbourhood(pair)
-    start = moment_match(_pick(parameters, pair))
-    if near.batch.n == 0:
-        return Change(pair, start, 0.0)
-    found, gain = near.refit(start, effort.screening // 2, effort)
-    return Change(pair, found, gain - _penalty(parameters, pair, effort.prior))
+def _pick(parameters: Parameters, touched: Sequence[tuple[int, ...]]) -> Parameters:
+    """Parameters (g, m, ...) of some sets of m components."""
+    index = torch.tensor(touched, device=parameters[0].device)
+    log_weights, means, V = (t[index] for t in parameters)
+    return log_weights, means, V
 
 
-def moment_match(parts: Parameters) -> Parameters:
-    """One component with the weight, mean and covariance of several together."""
-    log_weights, means, V = parts
-    share = log_weights.softmax(0)
-    mean = share @ means
-    away = means - mean
-    pooled = torch.einsum("k,kde->de", share, V + away[:, :, None] * away[:, None, :])
-    return log_weights.logsumexp(0)[None], mean[None], pooled[None]
+def try_splits(
+    components: Sequence[int], parameters: Parameters, pool: Pool, effort: Effort, rng: np.random.Generator
+) -> list[Change]:
+    """For each component, the best of several ways to make two of it."""
+    changes = []
+    for touched in _in_turn([(c,) for c in components], pool.batch.device, WAYS):
+        near = pool.near(touched)
+        sample = near.sample(effort.screen_rows, rng)
+        ways = ways_to_split(_pick(parameters, touched), sample, rng)
+        trial, gain = sample.repeated(WAYS).refit(tuple(t.flatten(0, 1) for t in ways), effort.screening, effort)  # type: ignore[arg-type]
+        best = gain.view(-1, WAYS).argmax(1) + WAYS * torch.arange(len(touched), device=gain.device)
+        found, gain = near.refit(tuple(t[best] for t in trial), effort.polishing, effort)  # type: ignore[arg-type]
+        gain = gain - penalty(_pick(parameters, touched), effort.prior)
+        changes += _changes(touched, found, gain, near.sizes)
+    return changes
+
+
+def try_merges(pairs: Sequence[tuple[int, ...]], parameters: Parameters, pool: Pool, effort: Effort) -> list[Change]:
+    """For each pair, one component that takes its place."""
+    changes = []
+    for touched in _in_turn(pairs, pool.batch.device, 1):
+        near = pool.near(touched)
+        parts = _pick(parameters, touched)
+        found, gain = near.refit(moment_match(parts), effort.screening // 2, effort)
+        changes += _changes(touched, found, gain - penalty(parts, effort.prior), (FEWEST_ROWS,) * len(touched))
+    return changes
 
 
 def try_removals(parameters: Parameters, pool: Pool) -> list[Change]:
     """What each component's removal costs, the others being as they are."""
     left = (1 - pool.responsibility.double()).clamp(min=1e-300).log()
     loss = (pool.weight.double() @ left).tolist()
-    nothing = tuple(t[:0] for t in parameters)
-    return [Change((c,), nothing, loss[c]) for c in range(len(loss))]  # type: ignore[arg-type]
+    log_weights, means, V = (t[:0] for t in parameters)
+    return [Change((c,), (log_weights, means, V), loss[c]) for c in range(len(loss))]
 
 
-def _pick(parameters: Parameters, which: tuple[int, ...]) -> Parameters:
-    log_weights, means, V = (t[list(which)] for t in parameters)
-    return log_weights, means, V
+def _changes(touched: Sequence[tuple[int, ...]], found: Parameters, gain: Tensor, sizes: Sequence[int]) -> list[Change]:
+    gains = gain.tolist()
+    return [
+        Change(old, (found[0][i], found[1][i], found[2][i]), gains[i] if sizes[i] >= FEWEST_ROWS else -np.inf)
+        for i, old in enumerate(touched)
+    ]
 
 
-def _penalty(parameters: Parameters, which: tuple[int, ...], prior: Prior | None) -> float:
-    if prior is None:
-        return 0.0
-    log_weights, _, V = _pick(parameters, which)
-    return float(prior.log_density(log_weights.exp(), V))
+def moment_match(parts: Parameters) -> Parameters:
+    """One component (g, 1, ...) with the weight, mean and covariance of several (g, m, ...) together."""
+    log_weights, means, V = parts
+    share = log_weights.softmax(1)
+    mean = torch.einsum("gm,gmd->gd", share, means)
+    away = means - mean[:, None]
+    pooled = torch.einsum("gm,gmde->gde", share, V + away[..., :, None] * away[..., None, :])
+    return log_weights.logsumexp(1, keepdim=True), mean[:, None], pooled[:, None]
 
 
-def sound(V: Tensor) -> bool:
-    return bool(V.isfinite().all()) and not bool(torch.linalg.cholesky_ex(V).info.any())
+WAYS = 5
+
+
+def ways_to_split(parts: Parameters, near: Neighbourhoods, rng: np.random.Generator) -> Parameters:
+    """Pairs (g, WAYS, 2, ...): halves along the two longest axes, a core and a halo, a small one on each of two rows."""
+    log_weights, means, V = (t[:, 0] for t in parts)
+    spread = V.diagonal(dim1=-2, dim2=-1).sqrt()
+    values, vectors = torch.linalg.eigh((V / spread[:, :, None] / spread[:, None, :]).cpu())
+    ways = []
+    for axis in (-1, -min(2, V.shape[-1])):
+        e = spread * (vectors[..., axis] * values[:, axis, None].clamp(min=0).sqrt()).to(V.device)
+        away = (2 / np.pi) ** 0.5 * e
+        half = V - 0.98 * (2 / np.pi) * e[:, :, None] * e[:, None, :]
+        ways.append(_two(log_weights, 0.5, (means + away, means - away), (half, half)))
+    ways.append(_two(log_weights, 0.5, (means, means), (0.2 * V, 1.8 * V)))
+    for _ in range(2):
+        ways.append(_two(log_weights, 0.2, (_seen_from_a_row(means, V, near, rng), means), (0.1 * V, V)))
+    stacked: Parameters = tuple(torch.stack(t, dim=1) for t in zip(*ways, strict=True))  # type: ignore[assignment]
+    return stacked
+
+
+def _two(log_weight: Tensor, share: float, means: tuple[Tensor, Tensor], V: tuple[Tensor, Tensor]) -> Parameters:
+    shares = torch.stack([log_weight + np.log(share), log_weight + np.log(1 - share)], dim=1)
+    return shares, torch.stack(means, dim=1), torch.stack(V, dim=1)
+
+
+def _seen_from_a_row(means: Tensor, V: Tensor, near: Neighbourhoods, rng: np.random.Generator) -> Tensor:
+    """The posterior mean (g, d) of a random row under each component; the component's own mean if it has no row."""
+    starts = np.concatenate([[0], np.cumsum(near.sizes)[:-1]])
+    some = np.array([start + (rng.integers(n) if n else 0) for start, n in zip(starts, near.sizes, strict=True)])
+    rows = torch.from_numpy(np.minimum(some, max(0, near.batch.n - 1))).to(means.device)
+    if near.batch.n == 0:
+        return means
+    g = len(means)
+    one = replace(
+        near.batch.rows(rows), log_prior=_only_own(g, 1, near.batch), label=torch.arange(g, device=rows.device)
+    )
+    stats = kernels.accumulate(torch.zeros_like(means[:, 0]), means, V, one)
+    return means + torch.einsum("gde,ge->gd", V, stats.g)
