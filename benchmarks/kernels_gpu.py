@@ -11,6 +11,7 @@ import math
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,10 +20,11 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
 import torch
 
-from xdeconv import kernels, simulate
+from xdeconv import EM, SGD, Mixture, Stepped, kernels, simulate
 from xdeconv.batch import Batch, packed_size
 from xdeconv.kernels.options import Options
 from xdeconv.stats import Stats
+from xdeconv.steps import make_steps
 
 Theta = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 ROWS = 1 << 20
@@ -88,7 +90,7 @@ def em_step(theta: Theta, stats: Stats, lam: float = 1.0, floor: float = 1e-6) -
     return new.clamp_min(1e-12).log(), m + delta, grown + floor * torch.eye(m.shape[1], device=GPU, dtype=V.dtype)
 
 
-def fitted(batch: Batch, k: int, passes: int = 15) -> Theta:
+def fitted(batch: Batch, k: int, passes: int = 100) -> Theta:
     theta = kmeans(batch.x.T.nan_to_num().contiguous(), k)
     for _ in range(passes):
         theta = em_step(theta, kernels.accumulate(*theta, batch, DENSE))
@@ -147,9 +149,10 @@ def main_table(report: Callable[[str, float], None]) -> None:
     for name, batch in kinds(rows).items():
         if name not in ("full", "500 rows"):
             for how, options in (("dense", DENSE), ("skip", SKIP)):
-                time = milliseconds(lambda b=batch, o=options: kernels.accumulate(*theta, b, o), 5)
-                report(f"gaia k=256 {name} {how}", time)
+                taken = milliseconds(lambda b=batch, o=options: kernels.accumulate(*theta, b, o), 5)
+                report(f"gaia k=256 {name} {how}", taken)
     steps(report, theta, rows)
+    whole_steps(report, theta, rows)
     theta = fitted(rows, 512)
     report("gaia k=512 alive fraction", alive(theta, rows))
     report("gaia k=512 dense", milliseconds(lambda: kernels.accumulate(*theta, rows, DENSE)))
@@ -185,6 +188,23 @@ def steps(report: Callable[[str, float], None], theta: Theta, rows: Batch, size:
     report("500 rows k=256 EM step, graph (us)", every(step))
     eager = milliseconds(lambda: [kernels.accumulate(log_weights, m, V, b, SKIP) for b in batches])
     report("500 rows k=256 accumulate, eager (us)", 1e3 * eager / len(batches))
+
+
+def whole_steps(report: Callable[[str, float], None], theta: Theta, rows: Batch, size: int = 500) -> None:
+    """Microseconds of one step of the product's own loop, copies of the batch and everything else included."""
+    methods = {"EM": EM(step=Stepped(0.01, {10: 0.5}), inflate=1e-3), "SGD": SGD(rate=0.01, trace_penalty=1e-3)}
+    for name, method in methods.items():
+        steps = make_steps(method, float(rows.n), SKIP, torch.device(GPU), size, held=True)
+        state = method.init(Mixture.from_tensors(theta[0].exp() / theta[0].exp().sum(), *theta[1:]), GPU)
+        batches = [rows.rows(slice(s * size, (s + 1) * size)) for s in range(500)]
+        for batch in batches[:20]:
+            state = steps.step(state, batch)
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        for batch in batches[20:]:
+            state = steps.step(state, batch)
+        torch.cuda.synchronize()
+        report(f"500 rows k=256 {name} step, whole (us)", 1e6 * (time.perf_counter() - began) / (len(batches) - 20))
 
 
 def kinds(rows: Batch) -> dict[str, Batch]:
@@ -245,12 +265,12 @@ def main() -> None:
     def report(name: str, value: float) -> None:
         results[name] = value
         print(f"{name:45s} {value:10.4g}", flush=True)
+        Path(options.out).write_text(json.dumps(results, indent=1))
 
     side_by_side(["full", "diagonal", "missing", "shared", "float64", "500 rows"])
     main_table(report)
     if not options.quick:
         sizes(report)
-    Path(options.out).write_text(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":

@@ -152,7 +152,7 @@ class Neighbourhoods:
             parameters = (state.weights * (stats.rows / self.total)).log(), state.means, state.covariances
         gain = torch.zeros(g, dtype=torch.float64, device=self.weight.device)
         gain = gain.index_add(0, self.group, self.weight * (log_prob - self.log_prob))
-        found: Parameters = tuple(t.unflatten(0, (g, m)) for t in parameters)  # type: ignore[assignment]
+        found: Parameters = tuple(t.unflatten(0, (g, m)) for t in parameters)
         gain = gain + penalty(found, effort.prior)
         bad = torch.linalg.cholesky_ex(parameters[2]).info.view(g, m).any(1) | gain.isnan()
         return found, torch.where(bad, -torch.inf, gain)
@@ -243,7 +243,7 @@ WAYS = 5
 
 
 def ways_to_split(parts: Parameters, near: Neighbourhoods, rng: np.random.Generator) -> Parameters:
-    """Pairs (g, WAYS, 2, ...): halves along the two longest axes, a core and a halo, a small one on each of two rows."""
+    """Pairs (g, WAYS, 2, ...): halves along two axes, a core and a halo, a small one on each of two rows."""
     log_weights, means, V = (t[:, 0] for t in parts)
     spread = V.diagonal(dim1=-2, dim2=-1).sqrt()
     values, vectors = torch.linalg.eigh((V / spread[:, :, None] / spread[:, None, :]).cpu())
