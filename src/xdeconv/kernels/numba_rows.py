@@ -32,7 +32,7 @@ from .numba_tiles import (
     notice,
 )  # fmt: skip
 
-WORTH, PAUSE = 0.4, 3  # a bound that leaves more than this share of a tile's pairs is not tried for some tiles
+WORTH, PAUSE = 0.35, 15  # a bound that leaves more than this share of a tile's pairs is not tried for some tiles
 NEAR = 40.0  # its exp is far from the largest number
 
 
