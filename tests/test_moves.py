@@ -96,12 +96,13 @@ def test_all_components_of_a_separated_truth_are_recovered():
     assert any(record.moved for record in result.history)
 
 
-def test_dead_components_are_revived():
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_dead_components_are_revived(dtype):
     truth = grid_truth(4, seed=7)
     X = truth.sample(1000, seed=8)
     weights = np.array([0.0, 0.5, 0.5, 0.0])
     start = xd.Mixture(weights, truth.means, 4 * truth.covariances)
-    result = xd.fit(X, mixture=start, seed=9)
+    result = xd.fit(X, mixture=start, seed=9, dtype=dtype)
     assert result.mixture.weights.min() > 0.01
     assert truth.score(X) - result.loglik < 0.1
 
@@ -121,7 +122,14 @@ def test_moves_between_epochs_of_minibatch_methods(method):
 
 def test_resumed_fits_with_moves_end_at_the_same_bits(tmp_path):
     X = grid_truth(6, seed=13).sample(600, seed=14)
-    arguments = {"seed": 15, "start": "random", "moves": Moves(after=2, sweeps=5), "epochs": 12, "tol": 0.0}
+    arguments = {
+        "device": "cpu",
+        "seed": 15,
+        "start": "random",
+        "moves": Moves(after=2, sweeps=5),
+        "epochs": 12,
+        "tol": 0.0,
+    }
     whole = xd.fit(X, 6, **arguments)
 
     class Enough(Exception):

@@ -34,6 +34,8 @@ class XDGMM(DensityMixin, BaseEstimator):
     (2, 2)
     """
 
+    mixture_: Mixture
+
     def __init__(
         self,
         n_components: int = 1,

@@ -164,12 +164,21 @@ def _kmeans(
 
 def _absorb(clusters: _Clusters, rows: Tensor, weight: Tensor, nearest: Tensor) -> None:
     seen = (~rows.isnan()).double() * weight[:, None]
-    added = torch.zeros_like(clusters.counts).index_add_(0, nearest, seen)
     away = (rows - clusters.centers[nearest]).nan_to_num(0.0) * seen
-    moved = torch.zeros_like(clusters.centers).index_add_(0, nearest, away)
-    clusters.counts += added
-    clusters.totals.index_add_(0, nearest, weight)
-    clusters.centers += moved / clusters.counts.clamp(min=1e-300)
+    k = len(clusters.centers)
+    clusters.counts += grouped_sum(seen, nearest, k)
+    clusters.totals += grouped_sum(weight[:, None], nearest, k)[:, 0]
+    clusters.centers += grouped_sum(away, nearest, k) / clusters.counts.clamp(min=1e-300)
+
+
+def grouped_sum(values: Tensor, group: Tensor, groups: int) -> Tensor:
+    """Sums (groups, c) of the rows (n, c) of each group, the same bits every time on any device."""
+    total = values.new_zeros(groups, values.shape[1])
+    if not values.is_cuda:
+        return total.index_add_(0, group, values)
+    for part, whose in zip(values.split(DISTANCE_ROWS), group.split(DISTANCE_ROWS), strict=True):
+        total += torch.nn.functional.one_hot(whose, groups).to(values.dtype).T @ part
+    return total
 
 
 def _describe(
@@ -193,12 +202,10 @@ def _scatter(rows: Tensor, weight: Tensor, centers: Tensor, spread: Tensor, metr
     nearest = nearest_center(rows, centers, metric)
     seen = (~rows.isnan()).double()
     away = (rows - centers[nearest]).nan_to_num(0.0)
-    sums = rows.new_zeros(k, d, d)
-    pairs = rows.new_zeros(k, d, d)
+    sums = rows.new_zeros(k, d * d)
     for part in torch.arange(len(rows), device=rows.device).split(DISTANCE_ROWS):
-        w = weight[part, None, None]
-        sums.index_add_(0, nearest[part], w * away[part, :, None] * away[part, None, :])
-        pairs.index_add_(0, nearest[part], w * seen[part, :, None] * seen[part, None, :])
+        squares = weight[part, None, None] * away[part, :, None] * away[part, None, :]
+        sums += grouped_sum(squares.flatten(1), nearest[part], k)
+    counts = grouped_sum(weight[:, None] * seen, nearest, k).amax(1)[:, None, None]
     prior = torch.diag_embed(spread**2 / k ** (2 / d))
-    pairs = pairs.diagonal(dim1=1, dim2=2).amax(1)[:, None, None]
-    return (sums + (d + 1) * prior) / (pairs + d + 1)
+    return (sums.view(k, d, d) + (d + 1) * prior) / (counts + d + 1)

@@ -166,7 +166,7 @@ def _candidates(parameters: Parameters, pool: Pool, moves: Moves) -> tuple[list[
     k = len(parameters[0])
     if moves.criterion == "bovy":
         return bovy_pairs(pool)[: max(1, k // 2)], bovy_splits(parameters, pool)[: max(1, k // 4)]
-    closeness = pool.overlap() / torch.minimum(pool.mass[:, None], pool.mass).clamp(min=1e-300)
+    closeness = pool.overlap().double() / torch.minimum(pool.mass[:, None], pool.mass).clamp(min=1e-300)
     closeness.fill_diagonal_(-1.0)
     near = closeness.topk(min(moves.pairs, k - 1), dim=1).indices.tolist() if k > 1 else []
     return sorted({(min(a, b), max(a, b)) for a, row in enumerate(near) for b in row}), list(range(k))

@@ -125,9 +125,11 @@ def _owned(state: Any) -> Any:
 
 
 def _overwrite(state: State, values: State) -> None:
-    """Write another state's numbers into a state's own memory."""
+    """Write another state's numbers into a state's own memory; zero where an optimiser has not begun."""
     source = values.tensors()
     with torch.no_grad():
         for name, tensor in state.tensors().items():
-            if tensor.data_ptr() != source[name].data_ptr():
+            if name not in source:
+                tensor.zero_()
+            elif tensor.data_ptr() != source[name].data_ptr():
                 tensor.copy_(source[name])

@@ -71,7 +71,7 @@ class Pool:
     @property
     def mass(self) -> Tensor:
         """Rows of each component (k,)."""
-        return self.weight @ self.responsibility
+        return self.weight.double() @ self.responsibility.double()
 
     def overlap(self) -> Tensor:
         """sum_i r_ia r_ib (k, k)."""
@@ -150,8 +150,8 @@ class Neighbourhoods:
             state = EMState(parameters[0].exp(), *parameters[1:], torch.zeros_like(stats.rows))
             state = method.update(state, stats, self.total)
             parameters = (state.weights * (stats.rows / self.total)).log(), state.means, state.covariances
-        gain = torch.zeros(g, dtype=torch.float64, device=self.weight.device)
-        gain = gain.index_add(0, self.group, self.weight * (log_prob - self.log_prob))
+        sizes = torch.tensor(self.sizes, device=self.weight.device)
+        gain = torch.segment_reduce(self.weight * (log_prob - self.log_prob), "sum", lengths=sizes)
         found: Parameters = tuple(t.unflatten(0, (g, m)) for t in parameters)
         gain = gain + penalty(found, effort.prior)
         bad = torch.linalg.cholesky_ex(parameters[2]).info.view(g, m).any(1) | gain.isnan()
