@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
 import torch
 
+import machine
 from xdeconv import EM, SGD, Mixture, Stepped, kernels, simulate
 from xdeconv.batch import Batch, packed_size
 from xdeconv.kernels.options import Options
@@ -260,7 +261,7 @@ def main() -> None:
     if options.warm:
         warm(options.warm)
         return
-    results: dict[str, float | str] = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
+    results: dict[str, object] = {"machine": machine.about()}
 
     def report(name: str, value: float) -> None:
         results[name] = value
