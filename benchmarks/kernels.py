@@ -1,6 +1,6 @@
 """How fast the kernels are, and whether that meets the targets: python -m benchmarks.kernels [--gpu kernels_gpu.json].
 
-The correctness tests of the kernels run first; when they fail, no speed is printed. On a machine with a GPU its table is
+The kernels' own tests run first; when they fail, no speed is printed. On a machine with a GPU its table is
 measured too; elsewhere --gpu takes the JSON that benchmarks/kernels_gpu.py wrote there. Both go to RESULTS.md.
 """
 
