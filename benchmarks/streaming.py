@@ -132,7 +132,10 @@ def memory(folder: Path, rows: int, components: int, rounds: int, bare: bool) ->
     peak.start()
     began = time.perf_counter()
     source = open_catalog(path, COLUMNS, memory=False)
-    result = xd.fit(source, components, epochs=rounds, start="kmeans++", tol=0, validation=min(0.1, 1e5 / rows))
+    held_out = min(0.1, 1e5 / rows)
+    result = xd.fit(
+        source, components, method=xd.EM(), epochs=rounds, start="kmeans++", tol=0, validation=held_out, device="cpu"
+    )
     return {
         "kind": "memory", "rows": rows, "components": components, "epochs": rounds, "from": path.suffix,
         "peak_MiB": round(peak.bytes / 2**20, 1), "seconds": round(time.perf_counter() - began, 1),

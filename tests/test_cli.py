@@ -115,7 +115,7 @@ def test_score_prints_the_mean_last(folder, call):
     code, out, _ = call("score", folder / "model.safetensors", folder / "stars.parquet")
     assert code == 0
     mixture = xd.load(folder / "model.safetensors")
-    batch = xd.catalog.open(folder / "stars.parquet", FEATURES).load().batch
+    batch = xd.open(folder / "stars.parquet", FEATURES).load().batch
     assert float(out.strip().splitlines()[-1]) == pytest.approx(mixture.score(batch), abs=1e-5)
 
 
@@ -133,7 +133,7 @@ def test_rows_keep_their_order_and_columns(folder, call, suffix):
     assert found.column_names == ["source_id", "ruwe", "log_likelihood"]
     assert found["source_id"].to_pylist() == gaia_like(ROWS)["source_id"].tolist()
     mixture = xd.load(folder / "model.safetensors")
-    expected = mixture.log_prob(xd.catalog.open(folder / "stars.parquet", FEATURES).load().batch)
+    expected = mixture.log_prob(xd.open(folder / "stars.parquet", FEATURES).load().batch)
     assert np.allclose(found["log_likelihood"].to_numpy(), expected)
 
 
@@ -146,7 +146,7 @@ def test_posterior(folder, call):
     assert "600 rows" in err
     found = pq.read_table(target)
     assert found.column_names[: len(gaia_like(1))] == list(gaia_like(1))
-    batch = xd.catalog.open(folder / "stars.parquet", FEATURES).load().batch
+    batch = xd.open(folder / "stars.parquet", FEATURES).load().batch
     posterior = xd.load(folder / "model.safetensors").posterior(batch)
     assert np.allclose(found["parallax_true"].to_numpy(), posterior.mean()[:, 2])
     V = posterior.covariance()
@@ -254,7 +254,8 @@ def test_bad_files_are_skipped_and_counted(folder, call):
 
 def start(folder, *words):
     line = [sys.executable, "-m", "xdeconv", "fit", str(folder / "stars.parquet"), "-c", COLUMNS, "-k", "3",
-            "--tol", "0", "--start", "random", "--checkpoint-seconds", "0", *map(str, words)]  # fmt: skip
+            "--tol", "0", "--start", "random", "--validation", "0",
+            "--moves", "none", "--checkpoint-seconds", "0", *map(str, words)]  # fmt: skip
     return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

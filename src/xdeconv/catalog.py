@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,7 +17,7 @@ from .blocks import Block, Part, hashed, join, merged, pooled, side_by_side
 from .conventions import PRESETS
 from .data import ArraySource, Source, permutation
 from .expressions import Expression
-from .prefetch import prefetched, prefetched_to
+from .prefetch import in_turn, prefetched, prefetched_to
 from .readers import BLOCK_ROWS, Piece, ReadError, Table, numbers, open_table, rows_of
 from .recipe import Frame, Recipe
 
@@ -28,6 +29,8 @@ Array = np.ndarray
 POOL_ROWS = 1 << 20  # rows that are shuffled together where the file is not shuffled
 POOL_WIDTH = 8  # pieces that are read side by side to fill the pool
 SAMPLE_PIECES = 32
+ASSEMBLERS = 2  # threads that assemble rows for a GPU; more only wait for each other
+DEVICE_SHARE = 0.4  # of the free memory of a GPU that rows may take
 HELD_BYTES = 1 << 28  # a source smaller than this is held in memory
 RA_EDGE, POLE = 10.0, 85.0  # degrees
 
@@ -191,18 +194,35 @@ class CatalogSource:
 
     def batches(self, epoch: int, *, rank: int = 0, world: int = 1) -> Iterator[Batch]:
         """One pass; a thread reads ahead."""
-        if self.batch_rows is None:
-            return self._placed(self._in_order(rank, world))
-        if not self.table.shuffled:
+        if self.batch_rows is not None and not self.table.shuffled:
             self.tally.say(f"{self.table.name} is not known to be shuffled: batches come from a pool of "
                            f"{POOL_ROWS:,} rows; `xdeconv prepare` makes a shuffled copy")  # fmt: skip
-        return self._placed(self._shuffled(epoch, rank, world, self.batch_rows))
+        if self.batch_rows is None:
+            blocks, size = self._in_order(rank, world), BLOCK_ROWS * 2
+        else:
+            blocks, size = self._shuffled(epoch, rank, world, self.batch_rows), self.batch_rows
+        device = self.place.device if self.place else torch.device("cpu")
+        # Kernels on the CPU want its cores; a GPU wants rows faster than one core can assemble them.
+        workers = 1 if device.type == "cpu" else min(ASSEMBLERS, max(1, (os.cpu_count() or 2) - 1))
+        made = (part for batch in in_turn(blocks, self._batch, workers) for part in batch.chunks(size))
+        return prefetched_to(made, lambda batch: batch.to(device), device)
 
     def standardized(
         self, shift: torch.Tensor, scale: torch.Tensor, device: torch.device, dtype: torch.dtype
     ) -> Source:
-        """The source in latent coordinates (v - shift) / scale: rows are assembled in them at once."""
-        return replace(self, place=Place(Frame(shift.numpy(), scale.numpy()), device, dtype))
+        """The source in latent coordinates (v - shift) / scale: rows are assembled in them at once.
+
+        What fits on a GPU is read once and stays there, unless ``memory=False`` says to stream.
+        """
+        moved = replace(self, place=Place(Frame(shift.numpy(), scale.numpy()), device, dtype), batch_rows=None)
+        if device.type == "cuda" and self.memory is not False and self._fits(device, dtype):
+            return ArraySource(concatenate(list(moved.batches(0))), self.labels, self.units)
+        return replace(moved, batch_rows=self.batch_rows)
+
+    def _fits(self, device: torch.device, dtype: torch.dtype) -> bool:
+        """Whether all rows fit on a device, with room for one more copy while they are joined."""
+        free, _ = torch.cuda.mem_get_info(device)
+        return self.bytes * dtype.itemsize / 8 < DEVICE_SHARE * free
 
     def passes(self, keep: Sequence[str]) -> Iterator[tuple[Batch, pa.RecordBatch]]:
         """One pass in order: batches, and the columns to keep of the same rows."""
@@ -346,19 +366,19 @@ class CatalogSource:
             if low in finding.LATITUDES and values.size and np.nanmax(np.abs(values), initial=0.0) > POLE:
                 self.tally.say(f"rows lie near a pole (|{name}| > {POLE:g} degrees), where plain longitude is singular")
 
-    def _in_order(self, rank: int, world: int) -> Iterator[Batch]:
+    def _in_order(self, rank: int, world: int) -> Iterator[Block]:
         mine = self._pieces[rank::world] if len(self._pieces) >= 4 * world else self._pieces
         striped = len(self._pieces) < 4 * world and world > 1
         for block in merged(self._passed(mine)):
-            yield self._batch(block.take(np.arange(rank, block.n, world)) if striped else block)
+            yield block.take(np.arange(rank, block.n, world)) if striped else block
 
     def _passed(self, numbers_: Sequence[int]) -> Iterator[Block]:
         for number in numbers_:
             yield from self._read(number)
             self.tally.checked.add((number, self.part))
 
-    def _shuffled(self, epoch: int, rank: int, world: int, size: int) -> Iterator[Batch]:
-        """Batches from a pool that several pieces, in random order, fill side by side."""
+    def _shuffled(self, epoch: int, rank: int, world: int, size: int) -> Iterator[Block]:
+        """Blocks from a pool that several pieces, in random order, fill side by side."""
         order = self._order(self.seed, epoch)
         striped = len(order) < 4 * world and world > 1
         mine = order if striped else order[rank::world]
@@ -367,21 +387,22 @@ class CatalogSource:
         for pool, last in pooled(side_by_side([self._passed([n]) for n in mine], POOL_WIDTH), limit, size):
             mixed = pool.take(permutation(pool.n, self.seed + 7919 * (turn + 1), epoch).numpy())
             mixed = mixed.take(np.arange(rank, mixed.n, world)) if striped else mixed
-            yield from self._batch(mixed).chunks(size) if mixed.n else ()
+            yield from [mixed] if mixed.n else ()
             turn += 1 + last
-
-    def _placed(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        device = self.place.device if self.place else torch.device("cpu")
-        return prefetched_to(batches, lambda batch: batch.to(device), device)
 
     def _batch(self, block: Block) -> Batch:
         place, weight = self.place, self.recipe.weight
-        kind = np.float32 if place and place.dtype == torch.float32 else np.float64
-        x, noise = self.recipe.assemble(block.columns, block.n, place.frame if place else None, kind)
+        kind = torch.float64 if place is None else place.dtype
+        pinned = place is not None and place.device.type == "cuda"
+
+        def new(shape: tuple[int, int]) -> Array:
+            return torch.empty(shape, dtype=kind, pin_memory=pinned).numpy()
+
+        x, noise = self.recipe.assemble(block.columns, block.n, place.frame if place else None, new)
         return Batch(
             x=torch.from_numpy(x),
             noise=None if noise is None else torch.from_numpy(noise),
-            weight=None if weight is None else torch.from_numpy(np.array(block.columns[weight], dtype=kind)),
+            weight=None if weight is None else torch.tensor(block.columns[weight], dtype=kind),
             scale=torch.from_numpy(place.frame.scale) if place else None,
             missing=bool(np.isnan(x).any()),
         )

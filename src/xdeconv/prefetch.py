@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 
     from .batch import Batch
 
+S = TypeVar("S")
 T = TypeVar("T")
 _END = object()
 
@@ -70,6 +73,29 @@ def _put(ready: queue.Queue[Any], item: Any, stopped: threading.Event) -> bool:
     return False
 
 
+def in_turn(items: Iterable[S], function: Callable[[S], T], workers: int) -> Iterator[T]:
+    """function(item) of each item, in order, by so many threads; no more than that many items wait.
+
+    >>> list(in_turn([1, 2, 3], str, workers=2))
+    ['1', '2', '3']
+    """
+    if workers <= 1:
+        yield from map(function, items)
+        return
+    with ThreadPoolExecutor(workers) as pool:
+        waiting: deque[Future[T]] = deque()
+        try:
+            for item in items:
+                waiting.append(pool.submit(function, item))
+                if len(waiting) > workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
 def prefetched_to(batches: Iterable[Batch], convert: Callable[[Batch], Batch], device: torch.device) -> Iterator[Batch]:
     """Batches converted by a reader thread; on a GPU from pinned memory, on a stream that overlaps with kernels."""
     if device.type != "cuda":
@@ -100,5 +126,7 @@ def _tensors(batch: Batch) -> dict[str, torch.Tensor]:
 
 
 def _pinned(batch: Batch) -> Batch:
-    pinned: dict[str, Any] = {name: tensor.pin_memory() for name, tensor in _tensors(batch).items()}
+    pinned: dict[str, Any] = {
+        name: tensor if tensor.is_pinned() else tensor.pin_memory() for name, tensor in _tensors(batch).items()
+    }
     return replace(batch, **pinned)

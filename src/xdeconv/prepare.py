@@ -98,7 +98,7 @@ def _plan(table: Table, columns: Sequence[str] | None, where: str | None, seed: 
         if name not in table.columns:
             raise nearest(name, table.columns, table.name)
     files = list(dict.fromkeys(piece.file for piece in table.pieces))
-    inputs: list[list[Any]] = [[file, os.path.getsize(file) if os.path.exists(file) else 0] for file in files]
+    inputs: list[list[Any]] = [[os.path.abspath(f), os.path.getsize(f) if os.path.exists(f) else 0] for f in files]
     known = rows_of(table)
     total = sum(size for _, size in inputs) // TEXT_BYTES_A_ROW if known is None else known
     key = "random_index" if "random_index" in table.columns else None

@@ -234,16 +234,20 @@ class Recipe:
         return total
 
     def assemble(
-        self, columns: Columns, rows: int, frame: Frame | None = None, dtype: Any = np.float64
+        self,
+        columns: Columns,
+        rows: int,
+        frame: Frame | None = None,
+        new: Callable[[tuple[int, int]], Array] = np.empty,
     ) -> tuple[Array, Array | None]:
         """Values (p, n) with NaN for missing, and noise as a Batch wants it: packed, diagonal, one column, or None.
 
-        With a frame, both are in its coordinates.
+        With a frame, both are in its coordinates; ``new`` makes the arrays.
         """
         kind, p = self.kind, len(self.features)
-        x = np.empty((p, rows), dtype)
+        x = new((p, rows))
         lines = {"none": 0, "shared": p, "diagonal": p, "full": packed_size(p)}[kind]
-        noise = np.empty((lines, 1 if kind == "shared" else rows), dtype)
+        noise = new((lines, 1 if kind == "shared" else rows))
         for start in range(0, rows, STRIP):
             part = slice(start, start + STRIP)
             found = self.evaluate({name: column[part] for name, column in columns.items()})

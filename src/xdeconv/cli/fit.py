@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
 
 HELD_OUT, HELD_OUT_ROWS = 0.1, 100_000
 MINIBATCH_ROWS, MINIBATCH_STEP = 500, 0.01
+MOVES = ("none", "auto", "bovy")
 
 
 @app.command()
@@ -24,8 +24,8 @@ def fit(
     output: Annotated[Path, typer.Option("--output", "-o", help="Model to write (.safetensors).")],
     components: Annotated[int, typer.Option("--components", "-k", help="How many Gaussians.", min=1)],
     columns: options.Columns = None,
-    method: Annotated[str, typer.Option(help="em, minibatch-em or sgd.")] = "em",
-    moves: Annotated[str, typer.Option(help="none, or auto: split, merge and revive components.")] = "auto",
+    method: Annotated[str, typer.Option(help="auto (em; batches for long streams), em, minibatch-em or sgd.")] = "auto",
+    moves: Annotated[str, typer.Option(help="none, auto or bovy: split, merge and revive components.")] = "auto",
     epochs: Annotated[int | None, typer.Option(help="Most passes over the data.", min=1)] = None,
     batch_rows: Annotated[int | None, typer.Option(help="Rows of a minibatch.", min=1)] = None,
     seed: Annotated[int, typer.Option(help="Same seed, same result.")] = 0,
@@ -65,13 +65,14 @@ def fit(
     from ..progress import show_progress
 
     saved = checkpoint or output.with_name(output.name + ".checkpoint")
-    minibatch = method != "em"
+    minibatch = method in ("minibatch-em", "sgd")
     passes = epochs or (fitting.MINIBATCH_PASSES if minibatch else fitting.FULL_PASSES)
     settings = {
         "components": components, "method": chosen_method(method, prior, passes), "start": start, "restarts": restarts,
-        "seed": seed, "epochs": passes, "batch_rows": (batch_rows or MINIBATCH_ROWS) if minibatch else None, "tol": tol,
+        "seed": seed, "epochs": epochs or (passes if minibatch else None), "tol": tol,
+        "batch_rows": batch_rows or (MINIBATCH_ROWS if minibatch else None),
         "validation": held_out(validation, source.rows), "checkpoint": saved, "checkpoint_seconds": checkpoint_seconds,
-        "resume": resume, "device": device, "dtype": dtype, **chosen_moves(moves, fitting.fit),
+        "resume": resume, "device": device, "dtype": dtype, "moves": chosen_moves(moves),
     }  # fmt: skip
     with show_progress(True, passes * restarts, source.rows) as callback:
         result = fitting.fit(source, callback=callback, **settings)
@@ -87,22 +88,22 @@ def chosen_method(name: str, w: float, epochs: int) -> Any:
     from ..prior import Prior
 
     prior = Prior(w=w) if w > 0 else None
-    if name == "em":
+    if name == "auto" and prior is None:
+        return None
+    if name in ("auto", "em"):
         return EM(prior=prior)
     if name == "minibatch-em":
         return EM(step=Stepped(MINIBATCH_STEP, {epochs // 2: 0.5}), prior=prior)
     if name == "sgd":
         return SGD(prior=prior)
-    raise typer.BadParameter(f"{name!r} is none of em, minibatch-em, sgd", param_hint="--method")
+    raise typer.BadParameter(f"{name!r} is none of auto, em, minibatch-em, sgd", param_hint="--method")
 
 
-def chosen_moves(word: str, fit: Any) -> dict[str, Any]:
-    """The argument of fit that the word stands for; nothing where this fit has no moves."""
-    if word not in ("none", "auto"):
-        raise typer.BadParameter(f"{word!r} is neither none nor auto", param_hint="--moves")
-    if "moves" not in inspect.signature(fit).parameters:
-        return {}
-    return {"moves": None if word == "none" else word}
+def chosen_moves(word: str) -> str:
+    """The word for moves, if it is one."""
+    if word not in MOVES:
+        raise typer.BadParameter(f"{word!r} is none of {', '.join(MOVES)}", param_hint="--moves")
+    return word
 
 
 def held_out(fraction: float | None, rows: int) -> float | None:
