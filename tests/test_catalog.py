@@ -10,11 +10,11 @@ import torch
 
 import xdeconv as xd
 from catalogues import ASTROMETRY, FEATURES, arrow_table, dense_noise, gaia_like
-from xdeconv import catalog
+from xdeconv import stream
 from xdeconv.catalog import open as open_catalog
 from xdeconv.data import Source
 from xdeconv.prefetch import prefetched
-from xdeconv.recipe import Differenced, Hook
+from xdeconv.transforms import Differenced, Hook
 
 
 def loaded(data, columns=FEATURES, **options):
@@ -305,7 +305,7 @@ def test_weights():
 @pytest.fixture
 def streamed(tmp_path, monkeypatch):
     """A source of many small pieces, with a pool much smaller than the table."""
-    monkeypatch.setattr(catalog, "POOL_ROWS", 256)
+    monkeypatch.setattr(stream, "POOL_ROWS", 256)
     pq.write_table(arrow_table(gaia_like(1000)), tmp_path / "rows.parquet", row_group_size=64)
     return open_catalog(tmp_path / "rows.parquet", FEATURES, memory=False)
 

@@ -6,7 +6,7 @@ import pytest
 from catalogues import ASTROMETRY, FEATURES, gaia_like
 from xdeconv import gaia
 from xdeconv.catalog import open as open_catalog
-from xdeconv.recipe import Hook
+from xdeconv.transforms import Hook
 
 
 def test_the_query_fetches_what_a_fit_reads():

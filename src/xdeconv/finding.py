@@ -10,7 +10,8 @@ from typing import Any
 from . import units
 from .conventions import Convention, recognise
 from .expressions import Expression
-from .recipe import Deviation, Formula, Formulated, Hook, Quantity, Recipe, Transform
+from .recipe import Deviation, Quantity, Recipe
+from .transforms import Formula, Formulated, Hook, Transform
 
 LONGITUDES = {"ra": "dec", "raj2000": "dej2000", "ra_icrs": "de_icrs", "alpha": "delta", "l": "b", "glon": "glat",
               "ecl_lon": "ecl_lat"}  # fmt: skip

@@ -15,7 +15,7 @@ import numpy as np
 
 from .conventions import ASTROMETRY, GAIA, PAPER_COLUMNS, PRESETS
 from .expressions import Expression
-from .recipe import Hook
+from .transforms import Hook
 
 __all__ = ["ASTROMETRY", "DR2", "DR3", "PAPER_COLUMNS", "PRESETS", "Release", "adql", "filled", "zero_point"]
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .expressions import Columns, Expression
-from .recipe import Formulated, Transform
+from .transforms import Formulated, Transform
 
 Array = np.ndarray
 # The north Galactic pole and the Galactic longitude of the north celestial pole, ICRS (ESA 1997, volume 1, 1.5.3).

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from ..catalog import CatalogSource
+    from ..stream import CatalogSource
 
 
 def read_toml(context: typer.Context, path: Path | None) -> Path | None:

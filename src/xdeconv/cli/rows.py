@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ..batch import Batch
-    from ..catalog import CatalogSource
+    from ..stream import CatalogSource
 
 IDENTIFIERS = ("source_id", "designation", "id", "ID", "name", "hip", "HIP", "tyc", "TYC")
 PerBatch = Callable[["Batch"], "Mapping[str, np.ndarray]"]
