@@ -1,6 +1,7 @@
 """What only the CPU backend promises: the same bits for any threads, clean scratch memory, code kept on disk."""
 
 import multiprocessing
+import os
 import subprocess
 import sys
 import tracemalloc
@@ -194,3 +195,31 @@ def test_a_second_process_compiles_nothing():
     path = f"import sys; sys.path.insert(0, {str(__file__).rsplit('/', 2)[0]!r})"
     done = subprocess.run([sys.executable, "-c", path + SECOND_PROCESS], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+SOME_KINDS = """
+import sys
+import torch
+from problems import problem
+from xdeconv import kernels
+from xdeconv.kernels.options import Options
+p = problem(n=40, k=9, d=int(sys.argv[1]), seed=3)
+for dtype in (torch.float32, torch.float64):
+    batch = p.batch(dtype=dtype)
+    ours = kernels.accumulate(*p.parameters(), batch, Options(backend="cpu"))
+    right = kernels.accumulate(*p.parameters(), batch.to(dtype=torch.float64), Options(backend="reference"))
+    assert float((ours.packed - right.packed).abs().max() / right.packed.abs().max()) < 1e-3
+"""
+
+
+def test_processes_that_compile_at_once_share_a_folder_and_no_index(tmp_path):
+    """Numba numbers the files of an index: two processes that add to one would give two functions the same name."""
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    code = f"import sys; sys.path[:0] = {sys.path!r}\n{SOME_KINDS}"
+    started = [subprocess.Popen([sys.executable, "-c", code, d], env=environment) for d in ("1", "2")]
+    assert [process.wait() for process in started] == [0, 0]
+    again = [subprocess.run([sys.executable, "-c", code, d], env=environment, check=False) for d in ("1", "2")]
+    assert [done.returncode for done in again] == [0, 0]
+    compiled = list(tmp_path.rglob("*.nbc"))
+    assert len(compiled) > 20
+    assert len(compiled) == len(list(tmp_path.rglob("*.nbi")))

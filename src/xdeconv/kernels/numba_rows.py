@@ -261,6 +261,7 @@ def loop(bits: int) -> Callable[..., None]:
                             sums[j, s] += memory.lanes[j, s, lane]
                             memory.lanes[j, s, lane] = 0
 
+    chunk.__qualname__ = f"chunk_float{bits}"  # an index of its own on disk, as for the steps
     with notice(f"all dimensions, float{bits}"):
         number = types.float32 if bits == 32 else types.float64
         return njit(signature(number), nogil=True, cache=True, error_model="numpy")(chunk)

@@ -214,6 +214,7 @@ def compiled(kind: Kind, step: str) -> int:
     def run(a, b, c, d, e, f):  # type: ignore[no-untyped-def]
         _emit(code, step, mark, a, b, c, d, e, f)
 
+    run.__qualname__ = f"{step} {code}".replace(" ", "_")  # an index of its own: processes must not share numbers
     with notice(f"d = {kind.d}, {kind.noise} noise, float{kind.bits}"):
         return int(_cfunc(types.void(*SIX), cache=True, nopython=True, error_model="numpy")(run).address)
 
