@@ -199,16 +199,13 @@ def test_a_second_process_compiles_nothing():
 
 SOME_KINDS = """
 import sys
-import torch
 from problems import problem
 from xdeconv import kernels
 from xdeconv.kernels.options import Options
 p = problem(n=40, k=9, d=int(sys.argv[1]), seed=3)
-for dtype in (torch.float32, torch.float64):
-    batch = p.batch(dtype=dtype)
-    ours = kernels.accumulate(*p.parameters(), batch, Options(backend="cpu"))
-    right = kernels.accumulate(*p.parameters(), batch.to(dtype=torch.float64), Options(backend="reference"))
-    assert float((ours.packed - right.packed).abs().max() / right.packed.abs().max()) < 1e-3
+ours = kernels.accumulate(*p.parameters(), p.batch(), Options(backend="cpu"))
+right = kernels.accumulate(*p.parameters(), p.batch(), Options(backend="reference"))
+assert float((ours.packed - right.packed).abs().max() / right.packed.abs().max()) < 1e-9
 """
 
 
@@ -221,5 +218,5 @@ def test_processes_that_compile_at_once_share_a_folder_and_no_index(tmp_path):
     again = [subprocess.run([sys.executable, "-c", code, d], env=environment, check=False) for d in ("1", "2")]
     assert [done.returncode for done in again] == [0, 0]
     compiled = list(tmp_path.rglob("*.nbc"))
-    assert len(compiled) > 20
+    assert len(compiled) > 10
     assert len(compiled) == len(list(tmp_path.rglob("*.nbi")))
