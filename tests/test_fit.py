@@ -243,6 +243,13 @@ def test_all_missing_rows_are_allowed_and_reported():
         (lambda X, S: xd.fit(X, 2, mixture=TRUTH, noise=S), "not both"),
         (lambda X, S: xd.fit(X, 0, noise=S), "components must be a whole number"),
         (lambda X, S: xd.fit(X, 2, noise=S, epochs=-1), "epochs must be"),
+        (lambda X, S: xd.fit(X, 2, noise=S, epochs=0), "epochs must be"),
+        (lambda X, S: xd.fit(X, 2, noise=S, seed=None), "seed must be"),
+        (lambda X, S: xd.fit(X, 2, noise=S, dtype="int32"), "dtype must be float32 or float64"),
+        (lambda X, S: xd.fit(X, 2, noise=S, method="em"), "method must be an xd.EM"),
+        (lambda X, S: xd.fit(X, 2, noise=S, labels=["a"]), "labels must name 2"),
+        (lambda X, S: xd.fit(X, mixture=TRUTH, noise=S, restarts=2), "restarts try new starts"),
+        (lambda X, S: xd.fit(X, 2, noise=S, validation=xd.Batch.from_arrays(X[:0])), "validation has no rows"),
         (lambda X, S: xd.fit(X[:, :1], mixture=TRUTH), "2 dimensions and the data 1"),
         (lambda X, S: xd.fit(X, 2, noise=S, validation=1.5), "between 0 and 1"),
         (lambda X, S: xd.fit(X, 2, noise=S, resume=True), "needs checkpoint="),
@@ -367,3 +374,44 @@ def test_ctrl_c_returns_the_best_so_far(tmp_path):
     assert "resume=True goes on" in err
     assert xd.load(f"{path}.model").k == 3
     run_script(path)
+
+
+def test_ctrl_c_with_validation_returns_the_best_epoch():
+    X, S = noisy_rows(120, seed=20)
+    held = dict(zip(("X", "noise"), noisy_rows(500, seed=21), strict=True))
+
+    def stop(record):
+        if record.epoch == 60:
+            raise KeyboardInterrupt
+
+    result = xd.fit(X, 8, noise=S, validation=held, method=xd.EM(), tol=0, patience=1000, callback=stop, seed=2)
+    assert result.interrupted
+    assert result.validation == pytest.approx(max(record.validation for record in result.history), rel=1e-12)
+
+
+def test_a_checkpoint_is_not_resumed_with_other_rows(tmp_path):
+    X, S = noisy_rows(100)
+    path = tmp_path / "fit.checkpoint"
+    xd.fit(X, 2, noise=S, epochs=2, checkpoint=path)
+    for other in ({"data": X + 1.0, "noise": S}, {"data": X, "noise": 2 * S}):
+        with pytest.raises(ValueError, match=r"data: .* there"):
+            xd.fit(other["data"], 2, noise=other["noise"], epochs=2, checkpoint=path, resume=True)
+
+
+def test_tables_of_errors_follow_the_columns_of_the_data():
+    import pandas
+
+    X, _ = noisy_rows(200)
+    table = pandas.DataFrame(X, columns=["a", "b"])
+    error = pandas.DataFrame({"b": np.full(200, 2.0), "a": np.full(200, 0.1)})
+    named = xd.fit(table, 2, error=error, epochs=3).mixture
+    plain = xd.fit(X, 2, error=np.tile([0.1, 2.0], (200, 1)), epochs=3).mixture
+    np.testing.assert_array_equal(named.covariances, plain.covariances)
+    with pytest.raises(ValueError, match="validation is of"):
+        xd.fit(table, 2, validation=pandas.DataFrame(X, columns=["b", "a"]), epochs=2)
+
+
+def test_projected_rows_far_from_zero():
+    X, _ = noisy_rows(300)
+    result = xd.fit(X + 1e8, 2, error=[0.1, 0.1], projection=np.tile(np.eye(2), (300, 1, 1)), epochs=5)
+    assert np.abs(result.mixture.means - 1e8).max() < 10

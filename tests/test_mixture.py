@@ -227,3 +227,25 @@ def test_bad_parameters_are_refused(arguments, message):
 def test_bad_questions_are_refused(question, message):
     with pytest.raises(ValueError, match=message):
         question(MIXTURE)
+
+
+def test_errors_follow_the_columns_of_a_table():
+    """A table is put in the mixture's order, and so is a table of errors; an array of errors cannot follow."""
+    import pandas
+
+    table, error = pandas.DataFrame({"y": [0.0], "x": [3.0]}), pandas.DataFrame({"y": [0.01], "x": [10.0]})
+    right = MIXTURE.log_prob([[3.0, 0.0]], error=[[10.0, 0.01]])
+    np.testing.assert_allclose(MIXTURE.log_prob(table, error=error), right)
+    np.testing.assert_allclose(MIXTURE.log_prob(table, error**2), right * 0 + MIXTURE.log_prob(table, noise=error**2))
+    with pytest.raises(ValueError, match="give its errors as a table too"):
+        MIXTURE.log_prob(table, error=error.to_numpy())
+    with pytest.raises(ValueError, match="the mixture is of"):
+        MIXTURE.log_prob(table.rename(columns={"x": "z"}))
+
+
+def test_a_density_that_does_not_exist_is_an_error_and_not_nan():
+    point = Mixture([0.5, 0.5], [[0.0], [5.0]], [[[0.0]], [[1.0]]])
+    for question in (point.log_prob, point.responsibilities, point.score, lambda X: point.posterior(X).mean()):
+        with pytest.raises(ValueError, match="singular"):
+            question([[1.0]])
+    assert np.isfinite(point.log_prob([[1.0]], error=[0.1])).all()

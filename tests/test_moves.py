@@ -121,16 +121,19 @@ def test_moves_between_epochs_of_minibatch_methods(method):
 
 
 def test_resumed_fits_with_moves_end_at_the_same_bits(tmp_path):
-    X = grid_truth(6, seed=13).sample(600, seed=14)
+    truth = grid_truth(6, seed=13)
+    X = truth.sample(600, seed=14)
+    weights = np.array([0.0, 0.0, 0.25, 0.25, 0.25, 0.25])
+    start = xd.Mixture(weights, truth.means, 9 * truth.covariances)
     arguments = {
+        "mixture": start,
         "device": "cpu",
         "seed": 15,
-        "start": "random",
         "moves": Moves(after=2, sweeps=5),
         "epochs": 12,
         "tol": 0.0,
     }
-    whole = xd.fit(X, 6, **arguments)
+    whole = xd.fit(X, **arguments)
 
     class Enough(Exception):
         pass
@@ -142,8 +145,8 @@ def test_resumed_fits_with_moves_end_at_the_same_bits(tmp_path):
     path = tmp_path / "checkpoint"
     for stop.at in (1, 2, 6):
         with pytest.raises(Enough):
-            xd.fit(X, 6, checkpoint=path, checkpoint_seconds=0, resume=True, callback=stop, **arguments)
-    resumed = xd.fit(X, 6, checkpoint=path, resume=True, **arguments)
+            xd.fit(X, checkpoint=path, checkpoint_seconds=0, resume=True, callback=stop, **arguments)
+    resumed = xd.fit(X, checkpoint=path, resume=True, **arguments)
     np.testing.assert_array_equal(whole.mixture.covariances, resumed.mixture.covariances)
     assert any(record.moved for record in whole.history)
 

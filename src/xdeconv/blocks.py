@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .readers import BLOCK_ROWS
-
 Array = np.ndarray
 
 
@@ -65,16 +63,16 @@ def join(blocks: Sequence[Block]) -> Block:
     return Block(columns, blocks[0].piece, np.concatenate([block.position for block in blocks]))
 
 
-def merged(blocks: Iterator[Block]) -> Iterator[Block]:
-    """Small blocks joined until they are worth a call of a kernel."""
+def gathered(blocks: Iterator[Block], rows: int) -> Iterator[list[Block]]:
+    """Blocks in lists of so many rows, or a block more."""
     waiting: list[Block] = []
     for block in blocks:
-        waiting.append(block)
-        if sum(part.n for part in waiting) >= BLOCK_ROWS // 2:
-            yield join(waiting)
+        waiting += [block] if block.n else []
+        if sum(part.n for part in waiting) >= rows:
+            yield waiting
             waiting = []
-    if any(part.n for part in waiting):
-        yield join(waiting)
+    if waiting:
+        yield waiting
 
 
 def side_by_side(streams: Sequence[Iterator[Block]], width: int) -> Iterator[Block]:

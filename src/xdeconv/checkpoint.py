@@ -28,6 +28,7 @@ class Checkpoint:
     best_score: float
     winner: Mixture | None
     winner_score: float
+    winner_converged: bool
     history: tuple[Epoch, ...]
     finished: bool
 
@@ -39,7 +40,16 @@ class Checkpoint:
             if mixture is not None:
                 for part in ("weights", "means", "covariances"):
                     arrays[f"{name}.{part}"] = getattr(mixture, part)
-        numbers = ("settings", "restart", "epoch", "dtype", "best_score", "winner_score", "finished")
+        numbers = (
+            "settings",
+            "restart",
+            "epoch",
+            "dtype",
+            "best_score",
+            "winner_score",
+            "winner_converged",
+            "finished",
+        )
         facts = {name: getattr(self, name) for name in numbers} | {"history": [asdict(e) for e in self.history]}
         save_tensors(path, "checkpoint", arrays, facts)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,19 @@ def to_array(values: Any, name: str) -> Array:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as problem:
         raise ValueError(f"{name} cannot be read as numbers: {problem}") from problem
+
+
+def columns(table: Any) -> list[str] | None:
+    """Names of a table's columns; None for what is no table with names."""
+    names = getattr(table, "colnames", None) or getattr(table, "columns", None)
+    found = [] if names is None else list(names)
+    return found if found and all(isinstance(name, str) for name in found) else None
+
+
+def in_order(table: Any, names: Sequence[str]) -> Any:
+    """A table's columns in the order of some names, when it has them all; anything else as it is."""
+    found = columns(table)
+    return table[list(names)] if found is not None and found != list(names) and set(names) <= set(found) else table
 
 
 def rows(X: Any) -> Array:
@@ -127,7 +141,7 @@ def projection(R: Any, n: int, p: int) -> Tensor | None:
         raise ValueError(f"projection must have shape (n, p, d) = ({n}, {p}, d), got {r.shape}")
     _refuse(~np.isfinite(r), r, "projection", "not finite")
     r = np.broadcast_to(r, (n, *r.shape[1:]))
-    return torch.from_numpy(np.ascontiguousarray(r.transpose(1, 2, 0)))
+    return torch.from_numpy(np.array(r.transpose(1, 2, 0), order="C"))
 
 
 def weight(weight: Any, n: int) -> Tensor | None:

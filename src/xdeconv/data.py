@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
+from . import checks
 from .batch import Batch
 from .prefetch import prefetched_to
 
@@ -162,10 +163,10 @@ def as_source(data: object, **arrays: object) -> Source:
         if isinstance(data, Batch):
             return ArraySource(data)
         return data.held() if hasattr(data, "held") else data  # a small stream is better held in memory
-    columns = list(getattr(data, "columns", ()))
-    named = all(isinstance(name, str) for name in columns)
+    columns = checks.columns(data)
+    arrays = {name: checks.in_order(value, columns or ()) if columns else value for name, value in arrays.items()}
     batch = Batch.from_arrays(data, **arrays)  # type: ignore[arg-type]
-    return ArraySource(batch, labels=tuple(columns) if named and len(columns) == batch.d else None)
+    return ArraySource(batch, labels=tuple(columns) if columns and len(columns) == batch.d else None)
 
 
 def split(source: Source, fraction: float, seed: int) -> tuple[Source, Source]:

@@ -15,7 +15,7 @@ from .initial import Start
 from .kernels.options import Options
 from .loop import FitResult, Loop, NumericalTrouble
 from .methods import Method
-from .mixture import Mixture
+from .mixture import Mixture, checked_names
 from .moves import Moves
 from .plan import Plan, at_least, choose_method, count_components, hold_out
 from .progress import show_progress
@@ -87,8 +87,16 @@ def fit(
     if source.rows == 0:
         raise ValueError("there are no rows to fit")
     source, held_out = hold_out(source, validation, seed)
+    if mixture is not None and restarts > 1:
+        raise ValueError("restarts try new starts: give mixture= or restarts=, not both")
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}")
+    if method is not None and (isinstance(method, (str, type)) or not hasattr(method, "update")):
+        raise ValueError(f"method must be an xd.EM(...) or xd.SGD(...), got {method!r}")
+    if device is not None and torch.device(device).type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device={device!r} was asked for and torch finds no CUDA device here")
     chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    kind = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+    kind = None if dtype is None else _number_type(dtype)
     method, moves, batch_rows = choose_method(source, chosen, method, moves, batch_rows)
     plan = Plan(
         components=count_components(components, mixture, source),
@@ -98,7 +106,7 @@ def fit(
         start=Start(centers=start) if isinstance(start, str) else start,  # type: ignore[arg-type]
         restarts=at_least(1, restarts, "restarts"),
         seed=seed,
-        epochs=at_least(1, epochs or (MINIBATCH_PASSES if batch_rows else FULL_PASSES), "epochs"),
+        epochs=at_least(1, _passes(batch_rows) if epochs is None else epochs, "epochs"),
         batch_rows=None if batch_rows is None else at_least(1, batch_rows, "batch_rows"),
         tol=tol,
         patience=patience,
@@ -109,8 +117,20 @@ def fit(
         device=chosen,
         dtype=kind or (torch.float32 if chosen.type == "cuda" else torch.float64),
         options=Options(backend, skip, deterministic),
-        labels=tuple(labels) if labels else source.labels,
-        units=tuple(units) if units else source.units,
+        labels=source.labels if labels is None else checked_names(labels, source.dim, "labels", unique=True),
+        units=source.units if units is None else checked_names(units, source.dim, "units", unique=False),
     )
     with show_progress(verbose, plan.epochs * plan.restarts) as shown:
         return Loop(plan, source, held_out, [shown] + ([callback] if callback else [])).run()
+
+
+def _passes(batch_rows: int | None) -> int:
+    return MINIBATCH_PASSES if batch_rows else FULL_PASSES
+
+
+def _number_type(dtype: torch.dtype | str) -> torch.dtype:
+    known = {"float32": torch.float32, "float64": torch.float64}
+    found = known.get(str(dtype).removeprefix("torch."))
+    if found is None:
+        raise ValueError(f"dtype must be float32 or float64, got {dtype!r}")
+    return found

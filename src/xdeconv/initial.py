@@ -104,9 +104,14 @@ def moments(rows: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 def fit_gaussian(batch: Batch) -> Mixture:
     """One Gaussian fitted to projected rows by EM from a wide start."""
     batch = batch.to(device="cpu", dtype=torch.float64)
-    size = float(batch.x.nan_to_num(0.0).square().mean()) / float(batch.projection.square().mean())  # type: ignore[union-attr]
+    assert batch.projection is not None
+    seen = (~batch.x.isnan()).double()
+    R, x = batch.projection * seen[:, None], batch.x.nan_to_num(0.0)
+    center = torch.linalg.lstsq(torch.einsum("pdn,pen->de", R, R), torch.einsum("pdn,pn->d", R, x)[:, None]).solution
+    off = seen * (x - torch.einsum("pdn,d->pn", R, center[:, 0]))
+    size = float(off.square().sum()) / max(float(R.square().sum()), 1e-300)
     method, d = EM(), batch.d
-    state = method.init(Mixture(np.ones(1), np.zeros((1, d)), (size or 1.0) * np.eye(d)[None]))
+    state = method.init(Mixture(np.ones(1), center.T.numpy(), (size or 1.0) * np.eye(d)[None]))
     for _ in range(GAUSSIAN_PASSES):
         stats = kernels.accumulate(*state.parameters(), batch)
         state = method.update(state, stats, float(stats.rows))

@@ -64,6 +64,8 @@ class Loop:
     winner_converged: bool = False
     saved_at: float = -np.inf
     latest: Checkpoint | None = None
+    best: Mixture | None = None
+    best_score: float = -np.inf
     steps: Steps | None = None
 
     def run(self) -> FitResult:
@@ -131,10 +133,10 @@ class Loop:
     def _restart(self, restart: int, found: Checkpoint | None) -> None:
         if found is None:
             state: State = self.method.init(self._start(restart), self.plan.device)
-            best, best_score, first = None, -np.inf, 0
+            self.best, self.best_score, first = None, -np.inf, 0
         else:
             state = self.method.restore(self.method.init(self._start(restart), self.plan.device), found.state)
-            best, best_score, first = found.best, found.best_score, found.epoch
+            self.best, self.best_score, first = found.best, found.best_score, found.epoch
         self.current = state
         past = [record for record in self.history if record.restart == restart]
         epoch, done = first, converged(self.plan, past)
@@ -143,22 +145,25 @@ class Loop:
             self.current = state
             past.append(record)
             self.history.append(record)
-            if record.validation is not None and record.validation > best_score:
-                best, best_score = self.method.mixture(state), record.validation
+            if record.validation is not None and record.validation > self.best_score:
+                self.best, self.best_score = self.method.mixture(state), record.validation
             epoch += 1
             done = converged(self.plan, past)
             finished = done or epoch == self.plan.epochs
-            self._checkpoint(restart, epoch, state, best, best_score, finished)
+            self._checkpoint(restart, epoch, state, finished)
             for callback in self.callbacks:
                 callback(record)
-        self._compete(best or self.method.mixture(state), best_score if best else None, done)
+        self._compete(done)
 
-    def _compete(self, mixture: Mixture, score: float | None, converged: bool) -> None:
-        """Keep the better of this restart's mixture and the best of those before."""
-        if score is None and self.plan.restarts > 1:
+    def _compete(self, done: bool) -> None:
+        """Keep the better of this restart's mixture and the best of those before, by validation where there is any."""
+        mixture, score = self.best or self.method.mixture(self.current), self.best_score
+        if self.best is None and self.held_out is not None:
+            score = self._score(mixture.tensors(self.plan.device), self.held_out)
+        elif self.best is None and self.plan.restarts > 1:
             score = self._score(mixture.tensors(self.plan.device), self.train)
-        if self.winner is None or (score is not None and score > self.winner_score):
-            self.winner, self.winner_score, self.winner_converged = mixture, score or -np.inf, converged
+        if self.winner is None or score > self.winner_score:
+            self.winner, self.winner_score, self.winner_converged = mixture, score, done
 
     def _epoch(self, state: State, restart: int, epoch: int, past: list[Epoch]) -> tuple[State, Epoch]:
         """One pass; when float32 fails, say so, repeat it in float64 and stay there."""
@@ -267,21 +272,20 @@ class Loop:
         refuse_other_settings(self.plan.checkpoint, found.settings, self.plan.settings(self.raw))
         self.history = list(found.history)
         self.winner, self.winner_score = found.winner, found.winner_score
+        self.winner_converged = found.winner_converged
         if found.dtype == "float64" and self.dtype != torch.float64:
             self.dtype = torch.float64
             self._prepare()
             self._report_total()
         return found
 
-    def _checkpoint(
-        self, restart: int, epoch: int, state: State, best: Mixture | None, best_score: float, finished: bool
-    ) -> None:
+    def _checkpoint(self, restart: int, epoch: int, state: State, finished: bool) -> None:
         if self.plan.checkpoint is None:
             return
         tensors = {name: tensor.detach().clone() for name, tensor in state.tensors().items()}
         self.latest = Checkpoint(
-            self.plan.settings(self.raw), restart, epoch, str(self.dtype).removeprefix("torch."), tensors, best,
-            best_score, self.winner, self.winner_score, tuple(self.history), finished,
+            self.plan.settings(self.raw), restart, epoch, str(self.dtype).removeprefix("torch."), tensors, self.best,
+            self.best_score, self.winner, self.winner_score, self.winner_converged, tuple(self.history), finished,
         )  # fmt: skip
         if finished or time.monotonic() - self.saved_at > self.plan.checkpoint_seconds:
             self.latest.save(self.plan.checkpoint)
@@ -290,7 +294,7 @@ class Loop:
     def _on_interrupt(self) -> None:
         if not hasattr(self, "current"):
             raise KeyboardInterrupt
-        self._compete(self.method.mixture(self.current), None, False)
+        self._compete(done=False)
         if self.latest is not None and self.plan.checkpoint is not None:
             self.latest.save(self.plan.checkpoint)
             self._note(f"interrupted after {len(self.history)} epochs: resume=True goes on from {self.plan.checkpoint}")

@@ -47,8 +47,8 @@ class Mixture:
         for name, array in (("weights", weights), ("means", means), ("covariances", V)):
             array.flags.writeable = False
             object.__setattr__(self, name, array)
-        object.__setattr__(self, "labels", _checked_names(self.labels, self.d, "labels", unique=True))
-        object.__setattr__(self, "units", _checked_names(self.units, self.d, "units", unique=False))
+        object.__setattr__(self, "labels", checked_names(self.labels, self.d, "labels", unique=True))
+        object.__setattr__(self, "units", checked_names(self.units, self.d, "units", unique=False))
         object.__setattr__(self, "meta", copy.deepcopy(dict(self.meta or {})))
 
     @classmethod
@@ -74,7 +74,7 @@ class Mixture:
 
     def log_prob(self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None) -> Array:
         """Log-density of each noisy row (n,): natural logarithm, missing values marginalised exactly."""
-        return kernels.log_prob(*self.tensors(), self.batch(X, noise, projection, error=error)).numpy()
+        return refuse_nan(kernels.log_prob(*self.tensors(), self.batch(X, noise, projection, error=error))).numpy()
 
     def score(
         self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None, weight: Any = None
@@ -83,7 +83,7 @@ class Mixture:
         batch = self.batch(X, noise, projection, error=error, weight=weight)
         if batch.n == 0:
             raise ValueError("X has no rows to score")
-        log_prob = kernels.log_prob(*self.tensors(), batch)
+        log_prob = refuse_nan(kernels.log_prob(*self.tensors(), batch))
         return float(log_prob.mean() if batch.weight is None else batch.weight @ log_prob / batch.weight.sum())
 
     def responsibilities(
@@ -91,7 +91,7 @@ class Mixture:
     ) -> Array:
         """Probability (n, k) that each row comes from each component."""
         batch = self.batch(X, noise, projection, error=error, log_prior=log_prior)
-        return torch.softmax(kernels.log_joint(*self.tensors(), batch), dim=1).numpy()
+        return refuse_nan(torch.softmax(kernels.log_joint(*self.tensors(), batch), dim=1)).numpy()
 
     def outlier(self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None) -> Array:
         """Tail probability (n,) of each row: small means that the mixture hardly makes such a row.
@@ -115,12 +115,27 @@ class Mixture:
             if any(a is not None for a in (*arrays, *named.values())):
                 raise ValueError("a Batch carries its own noise, projection, weight and priors: give them there")
             return X.to(device="cpu", dtype=torch.float64)
-        if self.labels and hasattr(X, "columns") and set(self.labels) <= set(X.columns):
-            X = X[list(self.labels)]
+        X, arrays, named = self._in_order(X, arrays, named)
         batch = Batch.from_arrays(X, *arrays, **named)
         if batch.d != self.d:
             raise ValueError(f"X has {batch.d} columns and the mixture {self.d} dimensions")
         return batch
+
+    def _in_order(self, X: Any, arrays: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, tuple[Any, ...], dict]:
+        """Tables by our labels; noise that is no table cannot follow when the columns of X change places."""
+        found = checks.columns(X)
+        projected = named.get("projection") is not None or any(a is not None for a in arrays[1:2])
+        if not self.labels or found is None or projected:
+            return X, arrays, named
+        if not set(self.labels) <= set(found):
+            raise ValueError(f"the table has columns {found}, the mixture is of {list(self.labels)}")
+        ordered = checks.in_order(X, self.labels)
+        noise = [a for a in (*arrays[:1], named.get("error")) if a is not None]
+        if ordered is not X and any(checks.columns(a) is None for a in noise):
+            order = f"the table's columns are {found}, the mixture's {list(self.labels)}"
+            raise ValueError(f"{order}: put the table in that order, or give its errors as a table too")
+        arrays = tuple(checks.in_order(a, self.labels) for a in arrays)
+        return ordered, arrays, {name: checks.in_order(a, self.labels) for name, a in named.items()}
 
     # Other mixtures
 
@@ -258,6 +273,15 @@ def load(path: str | os.PathLike[str]) -> Mixture:
         raise ValueError(f"{path} is damaged: {problem}") from problem
 
 
+def refuse_nan(values: Tensor) -> Tensor:
+    """Log-densities or responsibilities of rows as they are, unless one cannot be computed."""
+    bad = values.isnan() if values.ndim == 1 else values.isnan().any(1)
+    if bool(bad.any()):
+        why = "its noise and a covariance are both singular, its values overflow, or every component is ruled out"
+        raise ValueError(f"row {int(bad.nonzero()[0, 0])} has no density ({int(bad.sum())} such rows): {why}")
+    return values
+
+
 def square_root(V: Array) -> Array:
     """A with A A^T = V for positive semi-definite matrices (n, d, d)."""
     values, vectors = np.linalg.eigh(V)
@@ -280,6 +304,8 @@ def _checked_parameters(weights: Any, means: Any, covariances: Any) -> tuple[Arr
     if (np.abs(V - V.transpose(0, 2, 1)).max(axis=(1, 2)) > 1e-6 * size).any():
         raise ValueError("a covariance is not symmetric")
     V = (V + V.transpose(0, 2, 1)) / 2
+    if (np.einsum("kdd->kd", V) < 0).any():
+        raise ValueError("a covariance has a negative variance: it is not positive semi-definite")
     values = np.linalg.eigvalsh(V)
     bad = values[:, 0] < SMALLEST_EIGENVALUE * np.maximum(values[:, -1], 0)
     if bad.any():
@@ -288,7 +314,8 @@ def _checked_parameters(weights: Any, means: Any, covariances: Any) -> tuple[Arr
     return a / a.sum(), m, V
 
 
-def _checked_names(names: Any, d: int, what: str, unique: bool) -> tuple[str, ...] | None:
+def checked_names(names: Any, d: int, what: str, unique: bool) -> tuple[str, ...] | None:
+    """Names of d coordinates as a tuple, each there once if they must be unique."""
     if names is None:
         return None
     found = tuple(str(name) for name in names)

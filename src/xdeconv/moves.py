@@ -43,7 +43,7 @@ class Moves:
 
     after: int = 10
     rounds: int = 2
-    sweeps: int = 40
+    sweeps: int = 20
     passes: int = 6
     share: float = 0.25
     screening: int = 6

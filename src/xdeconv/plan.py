@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -52,12 +53,15 @@ class Plan:
 
     def settings(self, source: Source) -> dict[str, Any]:
         """What must be the same for a checkpoint to be of use, as JSON."""
-        given = None if self.given is None else float(np.sum(self.given.means) + np.sum(self.given.covariances))
+        given = None
+        if self.given is not None:
+            given = checksum(self.given.weights, self.given.means, self.given.covariances)
         return {
             "components": self.components, "method": describe(self.method), "start": describe(self.start),
             "moves": None if self.moves is None else describe(self.moves),
             "given": given, "seed": self.seed, "restarts": self.restarts, "batch_rows": self.batch_rows,
             "standardize": self.standardize, "rows": source.rows, "dim": source.dim, "device": self.device.type,
+            "dtype": str(self.dtype), "data": data_checksum(source),
         }  # fmt: skip
 
     def ascends(self) -> bool:
@@ -92,6 +96,23 @@ def _has_log_prior(source: Source) -> bool:
     return isinstance(source, ArraySource) and source.batch.log_prior is not None
 
 
+def checksum(*arrays: np.ndarray) -> int:
+    """One number that changes with any value of some arrays."""
+    total = 0
+    for array in arrays:
+        total = zlib.crc32(np.ascontiguousarray(array).tobytes(), total)
+    return total
+
+
+def data_checksum(source: Source) -> int | None:
+    """The checksum of rows in memory, so that a checkpoint is not resumed with other rows; None for a stream."""
+    if not isinstance(source, ArraySource):
+        return None
+    batch = source.batch
+    tensors = (batch.x, batch.noise, batch.projection, batch.weight, batch.log_prior, batch.label)
+    return checksum(*(t.cpu().numpy() for t in tensors if t is not None))
+
+
 def count_components(components: int | None, mixture: Mixture | None, source: Source) -> int:
     if (components is None) == (mixture is None):
         raise ValueError("give components (how many) or mixture (to start from), and not both")
@@ -119,6 +140,10 @@ def hold_out(source: Source, validation: Any, seed: int) -> tuple[Source, Source
     if isinstance(validation, Mapping):
         validation = Batch.from_arrays(**validation)
     held_out = as_source(validation)
+    if held_out.labels and source.labels and tuple(held_out.labels) != tuple(source.labels):
+        raise ValueError(f"validation is of {list(held_out.labels)} and the data of {list(source.labels)}")
+    if held_out.rows == 0:
+        raise ValueError("validation has no rows")
     if held_out.dim != source.dim:
         raise ValueError(f"validation has {held_out.dim} dimensions and the data {source.dim}")
     return source, held_out

@@ -152,7 +152,10 @@ def _conditionals(mixture: Mixture, batch: Batch) -> tuple[Tensor, Tensor, Tenso
     S = batch.covariance() * seen[:, :, None] * seen[:, None, :]
     RV = torch.einsum("npd,kde->nkpe", R, V)
     T = RV @ R.mT[:, None] + (S + torch.diag_embed(1 - seen))[:, None]
-    L = torch.linalg.cholesky(T)
+    L, failed = torch.linalg.cholesky_ex(T)
+    if bool(failed.any()):
+        i, j = (int(v) for v in failed.nonzero()[0])
+        raise ValueError(f"row {i} has no posterior: its noise and the covariance of component {j} are both singular")
     residual = (torch.where(observed, batch.x.T, 0.0)[:, None] - torch.einsum("npd,kd->nkp", R, m)) * seen[:, None]
     gain = torch.cholesky_solve(RV, L).mT
     z = torch.linalg.solve_triangular(L, residual[..., None], upper=False)[..., 0]

@@ -144,29 +144,34 @@ class Recipe:
         return total
 
     def assemble(
-        self,
-        columns: Columns,
-        rows: int,
-        frame: Frame | None = None,
-        new: Callable[[tuple[int, int]], Array] = np.empty,
+        self, parts: Sequence[Columns], frame: Frame | None = None, new: Callable[[tuple[int, int]], Array] = np.empty
     ) -> tuple[Array, Array | None]:
         """Values (p, n) with NaN for missing, and noise as a Batch wants it: packed, diagonal, one column, or None.
 
-        With a frame, both are in its coordinates; ``new`` makes the arrays.
+        The rows are those of all parts. With a frame, both are in its coordinates; ``new`` makes the arrays.
         """
         kind, p = self.kind, len(self.features)
-        x = new((p, rows))
+        lengths = [len(next(iter(part.values()))) for part in parts]
+        x = new((p, sum(lengths)))
         lines = {"none": 0, "shared": p, "diagonal": p, "full": packed_size(p)}[kind]
-        noise = new((lines, 1 if kind == "shared" else rows))
-        for start in range(0, rows, STRIP):
-            part = slice(start, start + STRIP)
-            found = self.evaluate({name: column[part] for name, column in columns.items()})
-            x[:, part] = found.x if frame is None else (found.x - frame.shift[:, None]) / frame.scale[:, None]
-            if kind == "shared":
-                noise[:, 0] = found.constants() if frame is None else found.constants() / frame.scale**2
-            elif kind != "none":
-                found.covariance(noise[:, part], kind == "full", None if frame is None else frame.scale)
+        noise = new((lines, 1 if kind == "shared" else sum(lengths)))
+        start = 0
+        for part, length in zip(parts, lengths, strict=True):
+            for first in range(0, length, STRIP):
+                columns = {name: column[first : first + STRIP] for name, column in part.items()}
+                at = slice(start + first, start + min(first + STRIP, length))
+                self._strip(columns, frame, kind, x[:, at], noise if kind == "shared" else noise[:, at])
+            start += length
         return x, None if kind == "none" else noise
+
+    def _strip(self, columns: Columns, frame: Frame | None, kind: str, x: Array, noise: Array) -> None:
+        """A few rows into their places."""
+        found = self.evaluate(columns)
+        x[:] = found.x if frame is None else (found.x - frame.shift[:, None]) / frame.scale[:, None]
+        if kind == "shared":
+            noise[:, 0] = found.constants() if frame is None else found.constants() / frame.scale**2
+        elif kind != "none":
+            found.covariance(noise, kind == "full", None if frame is None else frame.scale)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import torch
 
 from . import finding, rowchecks
 from .batch import Batch, concatenate
-from .blocks import Block, Part, hashed, join, merged, pooled, side_by_side
+from .blocks import Block, Part, gathered, hashed, join, pooled, side_by_side
 from .data import ArraySource, Source, permutation
 from .expressions import Expression
 from .prefetch import in_turn, prefetched, prefetched_to
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("xdeconv")
 Array = np.ndarray
 POOL_ROWS = 1 << 20  # rows that are shuffled together where the file is not shuffled
+PASS_ROWS = 1 << 17  # rows of a batch when no size is asked for: enough to keep a kernel busy
 POOL_WIDTH = 8  # pieces that are read side by side to fill the pool
 SAMPLE_PIECES = 32
 ASSEMBLERS = 2  # threads that assemble rows for a GPU; more only wait for each other
@@ -110,7 +111,7 @@ class CatalogSource:
             self.tally.say(f"{self.table.name} is not known to be shuffled: batches come from a pool of "
                            f"{POOL_ROWS:,} rows; `xdeconv prepare` makes a shuffled copy")  # fmt: skip
         if self.batch_rows is None:
-            blocks, size = self._in_order(rank, world), BLOCK_ROWS * 2
+            blocks, size = self._in_order(rank, world), 2 * PASS_ROWS
         else:
             blocks, size = self._shuffled(epoch, rank, world, self.batch_rows), self.batch_rows
         device = self.place.device if self.place else torch.device("cpu")
@@ -139,7 +140,7 @@ class CatalogSource:
     def passes(self, keep: Sequence[str]) -> Iterator[tuple[Batch, pa.RecordBatch]]:
         """One pass in order: batches, and the columns to keep of the same rows."""
         found = ((b, k) for number in self._pieces for b, k in self._with(number, keep) if b.n)
-        return prefetched((self._batch(block), kept) for block, kept in found)
+        return prefetched((self._batch([block]), kept) for block, kept in found)
 
     def split(self, fraction: float, seed: int) -> tuple[CatalogSource, CatalogSource | ArraySource]:
         """All but a fraction of the rows, and that fraction: the last pieces of a shuffled table, else by a hash."""
@@ -168,7 +169,7 @@ class CatalogSource:
                 if i == 0 and not few:
                     break
         whole = join(found)
-        batch = self._batch(whole.take(permutation(whole.n, seed, -2).numpy()[:size]))
+        batch = self._batch([whole.take(permutation(whole.n, seed, -2).numpy()[:size])])
         return batch.to(self.place.device) if self.place else batch
 
     def held(self) -> CatalogSource | ArraySource:
@@ -251,7 +252,7 @@ class CatalogSource:
         return self._checked(block, piece)
 
     def _checked(self, block: Block, piece: Piece) -> Block:
-        x, noise = self.recipe.assemble(block.columns, block.n)
+        x, noise = self.recipe.assemble([block.columns])
         self._watch_edges(x)
         bad, problem = rowchecks.bad_rows(self.recipe, block.columns, x, noise)
         if problem is None:
@@ -278,18 +279,18 @@ class CatalogSource:
             if low in finding.LATITUDES and values.size and np.nanmax(np.abs(values), initial=0.0) > POLE:
                 self.tally.say(f"rows lie near a pole (|{name}| > {POLE:g} degrees), where plain longitude is singular")
 
-    def _in_order(self, rank: int, world: int) -> Iterator[Block]:
+    def _in_order(self, rank: int, world: int) -> Iterator[list[Block]]:
         mine = self._pieces[rank::world] if len(self._pieces) >= 4 * world else self._pieces
         striped = len(self._pieces) < 4 * world and world > 1
-        for block in merged(self._passed(mine)):
-            yield block.take(np.arange(rank, block.n, world)) if striped else block
+        for blocks in gathered(self._passed(mine), PASS_ROWS):
+            yield [block.take(np.arange(rank, block.n, world)) for block in blocks] if striped else blocks
 
     def _passed(self, numbers_: Sequence[int]) -> Iterator[Block]:
         for number in numbers_:
             yield from self._read(number)
             self.tally.checked.add((number, self.part))
 
-    def _shuffled(self, epoch: int, rank: int, world: int, size: int) -> Iterator[Block]:
+    def _shuffled(self, epoch: int, rank: int, world: int, size: int) -> Iterator[list[Block]]:
         """Blocks from a pool that several pieces, in random order, fill side by side."""
         order = self._order(self.seed, epoch)
         striped = len(order) < 4 * world and world > 1
@@ -299,10 +300,10 @@ class CatalogSource:
         for pool, last in pooled(side_by_side([self._passed([n]) for n in mine], POOL_WIDTH), limit, size):
             mixed = pool.take(permutation(pool.n, self.seed + 7919 * (turn + 1), epoch).numpy())
             mixed = mixed.take(np.arange(rank, mixed.n, world)) if striped else mixed
-            yield from [mixed] if mixed.n else ()
+            yield from [[mixed]] if mixed.n else ()
             turn += 1 + last
 
-    def _batch(self, block: Block) -> Batch:
+    def _batch(self, blocks: Sequence[Block]) -> Batch:
         place, weight = self.place, self.recipe.weight
         kind = torch.float64 if place is None else place.dtype
         pinned = place is not None and place.device.type == "cuda"
@@ -310,11 +311,11 @@ class CatalogSource:
         def new(shape: tuple[int, int]) -> Array:
             return torch.empty(shape, dtype=kind, pin_memory=pinned).numpy()
 
-        x, noise = self.recipe.assemble(block.columns, block.n, place.frame if place else None, new)
+        x, noise = self.recipe.assemble([block.columns for block in blocks], place.frame if place else None, new)
         return Batch(
             x=torch.from_numpy(x),
             noise=None if noise is None else torch.from_numpy(noise),
-            weight=None if weight is None else torch.tensor(block.columns[weight], dtype=kind),
+            weight=None if weight is None else torch.tensor(join(blocks).columns[weight], dtype=kind),
             scale=torch.from_numpy(place.frame.scale) if place else None,
             missing=bool(np.isnan(x).any()),
         )

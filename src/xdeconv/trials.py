@@ -21,9 +21,9 @@ from .methods.em import EMState
 from .prior import Prior
 
 Parameters = tuple[Tensor, Tensor, Tensor]
-AT_A_TIME = {"cpu": 8, "cuda": 160}  # trials: more share each launch, and waste more on pairs that are not theirs
+PAIRS_AT_A_TIME = {"cpu": 2e6, "cuda": 1e8}  # more trials share each launch, and waste more on pairs not theirs
+NEAR = 3  # how many components a row matters for, typically
 MATTERS = 1e-3  # responsibility
-FEWEST_ROWS = 4
 
 
 @dataclass(frozen=True)
@@ -172,8 +172,13 @@ def penalty(parameters: Parameters, prior: Prior | None) -> Tensor | float:
     return torch.stack([prior.log_density(w.exp(), v) for w, v in zip(log_weights, V, strict=True)])
 
 
-def _in_turn(things: Sequence[tuple[int, ...]], device: torch.device, each: int) -> Iterator[Sequence[tuple[int, ...]]]:
-    size = max(1, AT_A_TIME[device.type] // each)
+def _in_turn(
+    things: Sequence[tuple[int, ...]], pool: Pool, rows: int, each: int
+) -> Iterator[Sequence[tuple[int, ...]]]:
+    """As many at a time as keep the pairs of rows and components, other trials' among them, below a limit."""
+    k = pool.responsibility.shape[1]
+    rows = max(1, min(rows, NEAR * pool.batch.n // k))
+    size = max(1, int((PAIRS_AT_A_TIME[pool.batch.device.type] / (2 * rows)) ** 0.5 / each))
     for start in range(0, len(things), size):
         yield things[start : start + size]
 
@@ -190,7 +195,7 @@ def try_splits(
 ) -> list[Change]:
     """For each component, the best of several ways to make two of it."""
     changes = []
-    for touched in _in_turn([(c,) for c in components], pool.batch.device, WAYS):
+    for touched in _in_turn([(c,) for c in components], pool, effort.screen_rows, WAYS):
         near = pool.near(touched)
         sample = near.sample(effort.screen_rows, rng)
         ways = ways_to_split(_pick(parameters, touched), sample, rng)
@@ -198,18 +203,19 @@ def try_splits(
         best = gain.view(-1, WAYS).argmax(1) + WAYS * torch.arange(len(touched), device=gain.device)
         found, gain = near.refit(tuple(t[best] for t in trial), effort.polishing, effort)  # type: ignore[arg-type]
         gain = gain - penalty(_pick(parameters, touched), effort.prior)
-        changes += _changes(touched, found, gain, near.sizes)
+        fewest = 2 * (parameters[1].shape[1] + 1)  # or halves shrink onto single rows
+        changes += _changes(touched, found, torch.where(_mass(pool, touched) < fewest, -torch.inf, gain))
     return changes
 
 
 def try_merges(pairs: Sequence[tuple[int, ...]], parameters: Parameters, pool: Pool, effort: Effort) -> list[Change]:
     """For each pair, one component that takes its place."""
     changes = []
-    for touched in _in_turn(pairs, pool.batch.device, 1):
+    for touched in _in_turn(pairs, pool, pool.batch.n, 1):
         near = pool.near(touched)
         parts = _pick(parameters, touched)
         found, gain = near.refit(moment_match(parts), effort.screening // 2, effort)
-        changes += _changes(touched, found, gain - penalty(parts, effort.prior), (FEWEST_ROWS,) * len(touched))
+        changes += _changes(touched, found, gain - penalty(parts, effort.prior))
     return changes
 
 
@@ -221,12 +227,14 @@ def try_removals(parameters: Parameters, pool: Pool) -> list[Change]:
     return [Change((c,), (log_weights, means, V), loss[c]) for c in range(len(loss))]
 
 
-def _changes(touched: Sequence[tuple[int, ...]], found: Parameters, gain: Tensor, sizes: Sequence[int]) -> list[Change]:
+def _mass(pool: Pool, touched: Sequence[tuple[int, ...]]) -> Tensor:
+    """Rows (g,) of the first component of each trial."""
+    return pool.mass[[components[0] for components in touched]]
+
+
+def _changes(touched: Sequence[tuple[int, ...]], found: Parameters, gain: Tensor) -> list[Change]:
     gains = gain.tolist()
-    return [
-        Change(old, (found[0][i], found[1][i], found[2][i]), gains[i] if sizes[i] >= FEWEST_ROWS else -np.inf)
-        for i, old in enumerate(touched)
-    ]
+    return [Change(old, (found[0][i], found[1][i], found[2][i]), gains[i]) for i, old in enumerate(touched)]
 
 
 def moment_match(parts: Parameters) -> Parameters:
