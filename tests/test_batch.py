@@ -103,3 +103,20 @@ def test_rows_chunks_and_concatenation():
         torch.testing.assert_close(getattr(back, name), getattr(batch, name))
     shared = Batch.from_arrays(X, noise=[1.0, 2.0, 3.0])
     assert concatenate(shared.chunks(3)).noise.shape == (3, 1)
+
+
+def test_errors_in_other_units_are_converted():
+    import astropy.units as u
+
+    right = Batch.from_arrays(X, error=np.full(3, 0.9)).noise
+    torch.testing.assert_close(Batch.from_arrays(X * u.km / u.s, error=np.full(3, 900.0) * u.m / u.s).noise, right)
+    torch.testing.assert_close(Batch.from_arrays(X * u.mas, np.full(3, 0.81e-6) * u.arcsec**2).noise, right)
+    with pytest.raises(u.UnitConversionError):
+        Batch.from_arrays(X * u.km, error=np.ones(3) * u.s)
+
+
+def test_missing_in_pandas_is_missing():
+    import pandas
+
+    table = pandas.DataFrame({"a": pandas.array([1.0, None], dtype="Float64"), "b": [1, 2]})
+    assert Batch.from_arrays(table).x.isnan().tolist() == [[False, True], [False, False]]

@@ -1,5 +1,7 @@
 """Questions to a mixture, against brute-force integration and sampling."""
 
+import pickle
+
 import numpy as np
 import pytest
 from scipy.integrate import quad
@@ -160,6 +162,13 @@ def test_immutable():
         MIXTURE.weights[0] = 1.0
     with pytest.raises(AttributeError):
         MIXTURE.weights = np.ones(3)
+    with pytest.raises(TypeError):
+        MIXTURE.meta["a"] = 1
+    copy = pickle.loads(pickle.dumps(MIXTURE))
+    assert not copy.weights.flags.writeable
+    np.testing.assert_array_equal(copy.covariances, MIXTURE.covariances)
+    with pytest.raises(ValueError, match="what JSON can hold"):
+        MIXTURE.with_(meta={"a": np.ones(2)})
 
 
 def test_save_and_load_to_the_bit(tmp_path):

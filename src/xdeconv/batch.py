@@ -60,6 +60,7 @@ class Batch:
         """
         from . import checks
 
+        noise, error = checks.in_unit(noise, X, 2), checks.in_unit(error, X, 1)
         x = checks.rows(X)
         n, p = x.shape
         observed = ~np.isnan(x)

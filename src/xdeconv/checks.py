@@ -16,6 +16,8 @@ def to_array(values: Any, name: str) -> Array:
     """Anything array-like as float64: NumPy, torch, pandas, astropy tables and Quantities, masked arrays (NaN)."""
     if isinstance(values, Tensor):
         values = values.detach().cpu().numpy()
+    if type(values).__module__.startswith("pandas"):
+        values = values.to_numpy(dtype=np.float64, na_value=np.nan)
     if hasattr(values, "colnames"):  # an astropy Table
         values = np.ma.stack([np.ma.asarray(values[column]) for column in values.colnames], axis=-1)
     if hasattr(values, "filled") and hasattr(values, "mask"):
@@ -26,6 +28,14 @@ def to_array(values: Any, name: str) -> Array:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as problem:
         raise ValueError(f"{name} cannot be read as numbers: {problem}") from problem
+
+
+def in_unit(values: Any, X: Any, power: int) -> Any:
+    """Errors (power 1) or variances (2) with a unit, in the unit of X when it has one."""
+    unit = getattr(X, "unit", None)
+    if unit is None or getattr(values, "unit", None) is None:
+        return values
+    return values.to(unit**power)
 
 
 def columns(table: Any) -> list[str] | None:

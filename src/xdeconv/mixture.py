@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import copy
+import json
 import os
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -49,7 +50,11 @@ class Mixture:
             object.__setattr__(self, name, array)
         object.__setattr__(self, "labels", checked_names(self.labels, self.d, "labels", unique=True))
         object.__setattr__(self, "units", checked_names(self.units, self.d, "units", unique=False))
-        object.__setattr__(self, "meta", copy.deepcopy(dict(self.meta or {})))
+        object.__setattr__(self, "meta", MappingProxyType(_checked_meta(self.meta)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles are made by the constructor, so that they are as immutable."""
+        return Mixture, (self.weights, self.means, self.covariances, self.labels, self.units, dict(self.meta or {}))
 
     @classmethod
     def from_tensors(cls, weights: Tensor, means: Tensor, covariances: Tensor) -> Mixture:
@@ -248,7 +253,9 @@ class Mixture:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a safetensors file, float64; the old file stays whole until the new one is."""
         arrays = {"weights": self.weights, "means": self.means, "covariances": self.covariances}
-        save_tensors(path, "mixture", arrays, {"labels": self.labels, "units": self.units, "meta": self.meta})
+        save_tensors(
+            path, "mixture", arrays, {"labels": self.labels, "units": self.units, "meta": dict(self.meta or {})}
+        )
 
     def tensors(self, device: torch.device | str = "cpu") -> tuple[Tensor, Tensor, Tensor]:
         """Log-weights, means and covariances as float64 tensors, as kernels want them."""
@@ -312,6 +319,14 @@ def _checked_parameters(weights: Any, means: Any, covariances: Any) -> tuple[Arr
         j = int(bad.argmax())
         raise ValueError(f"the covariance of component {j} is not positive semi-definite: {values[j, 0]:.3g}")
     return a / a.sum(), m, V
+
+
+def _checked_meta(meta: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Facts that JSON can hold, as a copy."""
+    try:
+        return json.loads(json.dumps(dict(meta or {})))
+    except (TypeError, ValueError) as problem:
+        raise ValueError(f"meta must be what JSON can hold: {problem}") from problem
 
 
 def checked_names(names: Any, d: int, what: str, unique: bool) -> tuple[str, ...] | None:

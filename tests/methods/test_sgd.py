@@ -116,7 +116,10 @@ def test_singular_start_is_refused():
         SGD().init(Mixture([1.0], [[0.0, 0.0]], [[[1.0, 1.0], [1.0, 1.0]]]))
 
 
-@pytest.mark.parametrize("method", [EM(), EM(step=0.1, prior=Prior(w=0.1)), SGD(), SGD(optimizer=torch.optim.SGD)])
+@pytest.mark.parametrize(
+    "method",
+    [EM(), EM(step=0.1, prior=Prior(w=0.1)), SGD(), SGD(optimizer=torch.optim.SGD), SGD(optimizer=torch.optim.NAdam)],
+)
 def test_the_protocol(method: Method):
     """init, update, mixture, tensors and restore fit together for every method."""
     p = CASES["full"]
@@ -136,3 +139,8 @@ def test_the_protocol(method: Method):
     np.testing.assert_array_equal(onwards.means, again.means)
     np.testing.assert_array_equal(onwards.covariances, again.covariances)
     np.testing.assert_array_equal(onwards.weights, again.weights)
+
+
+def test_lbfgs_is_refused():
+    with pytest.raises(ValueError, match="LBFGS"):
+        SGD(optimizer=torch.optim.LBFGS).init(mixture_of(CASES["full"]))

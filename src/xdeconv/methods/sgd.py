@@ -97,19 +97,24 @@ class SGD:
         if parameters[0].is_cuda and self.optimizer in (torch.optim.Adam, torch.optim.AdamW):
             options = {"capturable": True} | options  # so that a step can be recorded in a CUDA graph
             return self.optimizer(parameters, lr=torch.tensor(rate, device=parameters[0].device), **options)
-        return self.optimizer(parameters, lr=rate, **options)
+        optimizer = self.optimizer(parameters, lr=rate, **options)
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise ValueError("LBFGS evaluates the loss several times a step: use an optimiser that takes one gradient")
+        return optimizer
 
     def restore(self, state: SGDState, tensors: Mapping[str, Tensor]) -> SGDState:
         """The state whose tensors were saved, written into ``state``."""
         for name in ("logits", "means", "factors", "seen"):
             getattr(state, name).data.copy_(tensors[name])
-        described = state.optimizer.state_dict()
-        slots: dict[int, dict[str, Tensor]] = {}
+        parameters = [p for group in state.optimizer.param_groups for p in group["params"]]
+        on_device = any(group.get("capturable") for group in state.optimizer.param_groups)
+        state.optimizer.state.clear()
         for key, value in tensors.items():
             if key.startswith("optimizer."):
                 _, index, name = key.split(".", 2)
-                slots.setdefault(int(index), {})[name] = value.clone()
-        state.optimizer.load_state_dict({"state": slots, "param_groups": described["param_groups"]})
+                parameter = parameters[int(index)]
+                where = parameter.device if value.ndim or on_device else torch.device("cpu")
+                state.optimizer.state[parameter][name] = value.clone().to(where)
         return state
 
     def update(self, state: SGDState, stats: Stats, total: float) -> SGDState:
