@@ -49,7 +49,7 @@ class Settings:
     """Of every fit of the demo."""
 
     seed: int = 0
-    epochs: int = 400
+    epochs: int = 250
     starts: int = 3
     verbose: bool = False
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from . import kernels
 from .batch import Batch
-from .data import Source, sample_rows
+from .data import ArraySource, Source, sample_rows
 from .methods import EM
 from .mixture import Mixture
 
@@ -64,13 +64,15 @@ def start_mixture(source: Source, k: int, start: Start, seed: int, scale: Tensor
     sample = sample_rows(source, SAMPLE_ROWS, seed)
     gaussian = fit_gaussian(sample) if sample.projection is not None else None
     rows, weight = latent_rows(sample, gaussian)
+    if gaussian is not None:  # guesses of projected rows are costly: clusters are found in those of the sample
+        source = ArraySource(Batch(x=rows.T.contiguous(), weight=weight, missing=False))
     center, spread = moments(rows, weight)
     metric = (spread if start.coordinates == "scaled" else 1 / scale.to(spread)).clamp(min=1e-300)
     rng = np.random.default_rng([seed, 0x5EED])
     first = _choose(rows, weight, k, metric, rng, plus=start.centers == "kmeans++")
     clusters = _Clusters(torch.where(first.isnan(), center, first), torch.zeros_like(first))
     if start.centers == "kmeans":
-        _kmeans(source, clusters, start, seed, metric, gaussian, rng, rows)
+        _kmeans(source, clusters, start, seed, metric, rng, rows)
     return _describe(clusters, start, rows, weight, spread, scale, metric)
 
 
@@ -152,14 +154,14 @@ def nearest_center(rows: Tensor, centers: Tensor, metric: Tensor) -> Tensor:
 
 
 def _kmeans(
-    source: Source, clusters: _Clusters, start: Start, seed: int, metric: Tensor, gaussian: Mixture | None,
+    source: Source, clusters: _Clusters, start: Start, seed: int, metric: Tensor,
     rng: np.random.Generator, sample: Tensor,
 ) -> None:  # fmt: skip
     """Minibatch k-means: each centre is the running mean of the rows that came to it; empty ones try new rows."""
     arranged = source.arranged(min(start.batch_rows, source.rows), seed)
     for epoch in range(start.epochs):
         for batch in arranged.batches(epoch):
-            rows, weight = latent_rows(batch, gaussian)
+            rows, weight = latent_rows(batch, None)
             _absorb(clusters, rows, weight, nearest_center(rows, clusters.centers, metric))
         empty = (clusters.totals == 0).nonzero()[:, 0]
         if len(empty) and epoch < start.epochs - 1:
