@@ -21,6 +21,12 @@ REFERENCE, ON, OFF = Options(backend="reference"), Options(backend="cpu"), Optio
 NUMBERS = (torch.float32, torch.float64)
 
 
+@pytest.fixture(autouse=True)
+def _bounds_in_small_problems(monkeypatch):
+    monkeypatch.setattr(cpu, "BOUND_DIMENSION", 1)
+    monkeypatch.setattr(cpu, "BOUND_COMPONENTS", 8)
+
+
 def relative_error(p: Problem, batch, options: Options) -> float:
     """Largest error of the sums, relative to the size of each sum."""
     ours = kernels.accumulate(*p.parameters(), batch, options)
@@ -173,8 +179,10 @@ SECOND_PROCESS = """
 import torch
 from problems import problem
 from xdeconv import kernels
-from xdeconv.kernels import numba_lanes, numba_rows
+from xdeconv.kernels import cpu, numba_lanes, numba_rows
 from xdeconv.kernels.options import Options
+
+cpu.BOUND_DIMENSION, cpu.BOUND_COMPONENTS = 1, 8
 
 def compiles(*_):
     raise AssertionError("a step was compiled again")

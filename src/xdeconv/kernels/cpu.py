@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MAX_DIMENSION = 16
 CHUNK_PAIRS = 1 << 18
 MAX_CHUNKS = 256
-MIN_COMPONENTS = 8  # fewer are not worth a bound
+BOUND_DIMENSION, BOUND_COMPONENTS = 5, 32  # with less, a pair costs little more than its bound
 
 
 def refuses(batch: Batch, k: int, d: int) -> str | None:
@@ -95,7 +95,8 @@ class _Run:
         n, p, projected = batch.n, batch.p, batch.projection is not None
         noise = "shared" if batch.shared else "full" if batch.full else "diagonal"
         kind = Kind(d, p, noise, projected, not batch.shared and (batch.missing or projected), _bits(batch))
-        bounded = skip and k >= MIN_COMPONENTS and not projected and not batch.shared
+        worth = d >= BOUND_DIMENSION and k >= BOUND_COMPONENTS
+        bounded = skip and worth and not projected and not batch.shared
         self.kind, self.k, self.n = kind, k, n
         self.components, pivots, self.whitening = _components(log_weights, means, covariances, batch, kind)
         self.how = numba_memory.steps(kind, want, skip, bounded), numba_memory.shape(kind, want, skip, bounded)

@@ -151,6 +151,7 @@ def loop(bits: int) -> Callable[..., None]:
         # fmt: on
         """Rows start to stop: log_prob (n,), log_joint (n, k), or sums (k, ...) and totals (rows, loglik)."""
         k, state, order, count, wait = len(pivots) + 0 * mark, memory.state, memory.order, memory.count, 0
+        d = len(memory.noise)  # gathering a row costs about 3 / d of computing it
         for window in range(start, stop, WINDOW):
             window_rows = min(WINDOW, stop - window)
             if shape.bounded:
@@ -205,7 +206,7 @@ def loop(bits: int) -> Callable[..., None]:
                     if bounded:
                         _call(steps.chosen, line, groups, at.state, at.index, at.count, 0)
                         survivors += count[0]
-                    if bounded and 4 * count[0] < 3 * block:
+                    if bounded and (d + 3) * count[0] < d * block:
                         _call(steps.groups_of_table, at.table, at.index, count[0], at.some, 0, 0)
                         _call(steps.joint_of_rows, at.some, -(-count[0] // W), component, at.values, 0, 0)
                         _call(steps.scattered, at.values, at.index, count[0], line, 0, 0)
@@ -248,7 +249,7 @@ def loop(bits: int) -> Callable[..., None]:
                     component, line = at.components + j * shape.component_bytes, at.joint + j * line_bytes
                     lanes = at.lanes + j * shape.sums_bytes
                     _call(steps.responsible, line, groups, at.state, at.index, at.count, 0)
-                    if shape.skip and 4 * count[0] < 3 * block:
+                    if shape.skip and (d + 3) * count[0] < d * block:
                         _call(steps.groups_of_table, at.table, at.index, count[0], at.some, 0, 0)
                         _call(steps.gathered, line, at.index, count[0], at.values, 0, 0)
                         _call(steps.sums_of_rows, at.some, -(-count[0] // W), component, at.values, lanes, 0)
