@@ -240,9 +240,12 @@ class Loop:
         if not bool(means.isfinite().all() & V.isfinite().all() & ~log_weights.isnan().any()):
             raise NumericalTrouble("a parameter is not finite")
         slack = ALMOST_SINGULAR * V.diagonal(dim1=-2, dim2=-1).clamp(min=1e-300)
-        failed = torch.linalg.cholesky_ex((V + torch.diag_embed(slack)).cpu()).info.nonzero()
-        if len(failed):
-            raise NumericalTrouble(f"the covariance of component {int(failed[0, 0])} is not positive definite")
+        widened = (V + torch.diag_embed(slack)).cpu()
+        try:
+            np.linalg.cholesky(widened.numpy())
+        except np.linalg.LinAlgError as problem:
+            failed = int(torch.linalg.cholesky_ex(widened).info.nonzero()[0, 0])
+            raise NumericalTrouble(f"the covariance of component {failed} is not positive definite") from problem
         if self.dtype == torch.float64 or not past or not self.plan.ascends():
             return
         fall = past[-1].loglik - loglik
