@@ -167,7 +167,10 @@ class Recipe:
     def _strip(self, columns: Columns, frame: Frame | None, kind: str, x: Array, noise: Array) -> None:
         """A few rows into their places."""
         found = self.evaluate(columns)
-        x[:] = found.x if frame is None else (found.x - frame.shift[:, None]) / frame.scale[:, None]
+        if frame is not None:
+            found.x[:] -= frame.shift[:, None]
+            found.x[:] /= frame.scale[:, None]
+        x[:] = found.x
         if kind == "shared":
             noise[:, 0] = found.constants() if frame is None else found.constants() / frame.scale**2
         elif kind != "none":
@@ -198,23 +201,22 @@ class Evaluated:
 
     def covariance(self, out: Array, full: bool, scale: Array | None = None) -> None:
         """J C J^T into ``out``: packed lower triangles, or the diagonal alone; 0 where a value is missing."""
-        known = {pair: _cleared(r, np.isnan(r)) for pair, r in self.correlations.items()}
-        parts = [self._scaled(a, 1.0 if scale is None else scale[a]) for a in range(len(self.x))]
+        known = {pair: _known(r) for pair, r in self.correlations.items()}
+        parts = [self._scaled(a, 1.0 if scale is None else 1.0 / scale[a]) for a in range(len(self.x))]
         for a in range(len(self.x)):
             for b in range(a + 1) if full else (a,):
                 _entry(parts[a], parts[b], known, out[packed_size(a) + b if full else a])
 
-    def _scaled(self, a: int, scale: float) -> dict[str, Any]:
+    def _scaled(self, a: int, factor: float) -> dict[str, Any]:
         """Slope times deviation of each source of a feature, 0 where its value is missing."""
         missing = np.isnan(self.x[a])
-        return {s: _cleared(k * self.deviations[s] / scale, missing) for s, k in self.slopes[a].items()}
+        parts = {source: (slope * factor) * self.deviations[source] for source, slope in self.slopes[a].items()}
+        return {s: np.where(missing, 0.0, part) for s, part in parts.items()} if missing.any() else parts
 
 
-def _cleared(values: Any, missing: Array) -> Any:
-    """Values with 0 where something is missing."""
-    if not missing.any():
-        return values
-    return np.where(missing, 0.0, values)
+def _known(r: Any) -> Any:
+    """Correlations with 0 where there is none."""
+    return np.nan_to_num(r, nan=0.0) if np.isnan(np.sum(r)) else r
 
 
 def _entry(left: Mapping[str, Any], right: Mapping[str, Any], known: Mapping[tuple[str, str], Any], out: Array) -> None:

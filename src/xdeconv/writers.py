@@ -46,10 +46,23 @@ def _writer(target: Path, partial: Path, schema: pa.Schema) -> Any:
 
     name = target.name.lower()
     if name.endswith((".parquet", ".pq")):
-        return _RowGroups(pq.ParquetWriter(partial, schema, compression="zstd"))
+        return _RowGroups(pq.ParquetWriter(partial, schema, **_encodings(schema)))
     if name.endswith((".arrow", ".feather")):
         return pa.ipc.new_file(str(partial), schema)
     return _Csv(partial, schema, compressed=name.endswith(".gz"))
+
+
+def _encodings(schema: pa.Schema) -> dict[str, Any]:
+    """As HATS catalogues have it: bytes of floats sorted by their place, then ZSTD; smaller, and faster to read."""
+    import pyarrow as pa
+
+    floats = [column.name for column in schema if pa.types.is_floating(column.type)]
+    others = [column.name for column in schema if column.name not in floats]
+    return {
+        "compression": "zstd",
+        "use_dictionary": others,
+        "column_encoding": dict.fromkeys(floats, "BYTE_STREAM_SPLIT"),
+    }
 
 
 class _RowGroups:
