@@ -14,7 +14,6 @@ import torch
 from . import finding, rowchecks
 from .batch import Batch, concatenate
 from .blocks import Block, Part, gathered, hashed, join, pooled, side_by_side
-from .buffers import Buffers
 from .data import ArraySource, Source, permutation
 from .expressions import Expression
 from .prefetch import in_turn, prefetched, prefetched_to
@@ -118,9 +117,7 @@ class CatalogSource:
         device = self.place.device if self.place else torch.device("cpu")
         # Kernels on the CPU want its cores; a GPU wants rows faster than one core can assemble them.
         workers = 1 if device.type == "cpu" else min(ASSEMBLERS, max(1, (os.cpu_count() or 2) - 1))
-        buffers = Buffers()
-        batches = in_turn(blocks, lambda found: self._batch(found, buffers), workers)
-        made = (part for batch in batches for part in batch.chunks(size))
+        made = (part for batch in in_turn(blocks, self._batch, workers) for part in batch.chunks(size))
         return prefetched_to(made, lambda batch: batch.to(device), device)
 
     def standardized(
@@ -306,15 +303,13 @@ class CatalogSource:
             yield from [[mixed]] if mixed.n else ()
             turn += 1 + last
 
-    def _batch(self, blocks: Sequence[Block], buffers: Buffers | None = None) -> Batch:
+    def _batch(self, blocks: Sequence[Block]) -> Batch:
         place, weight = self.place, self.recipe.weight
         kind = torch.float64 if place is None else place.dtype
         pinned = place is not None and place.device.type == "cuda"
 
         def new(shape: tuple[int, int]) -> Array:
-            if pinned or buffers is None:
-                return torch.empty(shape, dtype=kind, pin_memory=pinned).numpy()
-            return buffers.new(shape, np.dtype(np.float32 if kind == torch.float32 else np.float64))
+            return torch.empty(shape, dtype=kind, pin_memory=pinned).numpy()
 
         x, noise = self.recipe.assemble([block.columns for block in blocks], place.frame if place else None, new)
         return Batch(
