@@ -286,11 +286,11 @@ def test_float32_trouble_is_said_and_the_fit_goes_on_in_float64():
 
 
 @pytest.mark.parametrize("method", [xd.EM(), xd.EM(step=0.1), xd.SGD(rate=0.01)])
-def test_resumed_is_the_uninterrupted_fit_to_the_bit(method, tmp_path):
+def test_resumed_is_the_uninterrupted_fit_to_the_bit(method, tmp_path, device):
     X, S = noisy_rows(300)
     batch_rows = None if method == xd.EM() else 64
     arguments = {"noise": S, "method": method, "batch_rows": batch_rows, "tol": 0, "seed": 3}
-    arguments |= {"validation": 0.2, "restarts": 2}
+    arguments |= {"validation": 0.2, "restarts": 2, "device": device, "deterministic": True}
     whole = xd.fit(X, 3, epochs=6, **arguments)
     path = tmp_path / "fit.checkpoint"
 

@@ -120,14 +120,15 @@ def test_moves_between_epochs_of_minibatch_methods(method):
     assert truth.score(X) - with_moves.loglik < 0.15
 
 
-def test_resumed_fits_with_moves_end_at_the_same_bits(tmp_path):
+def test_resumed_fits_with_moves_end_at_the_same_bits(tmp_path, device):
     truth = grid_truth(6, seed=13)
     X = truth.sample(600, seed=14)
     weights = np.array([0.0, 0.0, 0.25, 0.25, 0.25, 0.25])
     start = xd.Mixture(weights, truth.means, 9 * truth.covariances)
     arguments = {
         "mixture": start,
-        "device": "cpu",
+        "device": device,
+        "deterministic": True,
         "seed": 15,
         "moves": Moves(after=2, sweeps=5),
         "epochs": 12,
