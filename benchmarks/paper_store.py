@@ -1,0 +1,42 @@
+"""One JSON file that an experiment is appended to, run by run, so that it can be made in parts."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Run = dict[str, Any]
+KEY = ("data", "preset", "method", "k", "seed")
+
+
+@dataclass(frozen=True)
+class Store:
+    """The runs in a file; each is known by its data, preset, method, k and seed."""
+
+    path: Path
+
+    def runs(self) -> list[Run]:
+        """All runs so far."""
+        return json.loads(self.path.read_text())["runs"] if self.path.exists() else []
+
+    def has(self, **key: object) -> bool:
+        """Whether a run was made."""
+        return any(all(run[name] == key[name] for name in KEY) for run in self.runs())
+
+    def add(self, run: Run) -> None:
+        """Append a run; the file is whole at any moment."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = self.path.with_suffix(".new")
+        fresh.write_text(json.dumps({"runs": [*self.runs(), run]}, indent=1) + "\n")
+        os.replace(fresh, self.path)
+
+    def expected_seconds(self, method: str, k: int, data: str) -> float:
+        """What a run should take: as the last of its kind and size, or in proportion to k; 0 when nothing is known."""
+        known = {run["k"]: run["seconds"] for run in self.runs() if (run["method"], run["data"]) == (method, data)}
+        if not known:
+            return 0.0
+        nearest = min(known, key=lambda other: abs(other - k))
+        return known[nearest] * max(1.0, k / nearest)
