@@ -14,22 +14,24 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import torch
 
 import xdeconv as xd
 from benchmarks import paper_methods as methods
 from benchmarks.machine import about
 from benchmarks.paper_rows import PRESETS, Rows, Table, true_values
-from benchmarks.paper_store import Run, Store
+from benchmarks.paper_store import Run, Store, slug
 
 COMPONENTS = (64, 128, 256, 512)
 MANY_SEEDS_UNTIL = 128  # components
 PICTURE = ("xdeconv", 256, 0)  # the model whose sky is drawn
 REFERENCE_SEED = 7
+SKY_ROWS = 100_000
 
 
 @dataclass
@@ -39,7 +41,7 @@ class Session:
     table: Table
     store: Store
     budget: float
-    batch_rows: int = 500
+    recipes: Mapping[str, methods.Recipe] = field(default_factory=methods.recipes)
     began: float = field(default_factory=time.monotonic)
     prepared: dict[str, Rows] = field(default_factory=dict)
     warm: set[tuple[str, str, int]] = field(default_factory=set)
@@ -58,7 +60,7 @@ class Session:
 
     def run(self, preset: str, method: str, k: int, seed: int) -> Run:
         """Make one run and save it."""
-        rows, recipe = self.rows(preset), methods.recipes(self.batch_rows)[method]
+        rows, recipe = self.rows(preset), self.recipes[method]
         if (preset, method, k) not in self.warm:
             first = not any(name == method for _, name, _ in self.warm)
             methods.warm_up(recipe, rows, k, moves=first)
@@ -69,21 +71,29 @@ class Session:
             "notes": list(result.notes), "curve": curve(result) if seed == 0 else [],
         }  # fmt: skip
         if (method, k, seed) == PICTURE and preset == PRESETS[0]:
-            result.mixture.save(self.store.path.parent / model_name(self.table.name))
+            self.keep_for_figure_2(result.mixture, rows)
         self.store.add(run)
         return run
 
-    def reference(self, preset: str, k: int, rows: int) -> Run:
-        """A large mixture of the simulator's true values, and how it scores the noisy rows."""
+    def keep_for_figure_2(self, mixture: xd.Mixture, rows: Rows) -> None:
+        """Save the model, and where on the sky some rows lie."""
+        path = self.store.path.parent / slug(self.table.name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        mixture.save(path.with_suffix(".safetensors"))
+        np.save(path.with_suffix(".npy"), rows.validation.batch.x[:2, :SKY_ROWS].cpu().numpy().astype(np.float32))
+
+    def reference(self, k: int, rows: int) -> None:
+        """A large mixture of the simulator's true values, and how it scores the noisy rows of each preset."""
         device = self.table.device
         values = true_values(rows, REFERENCE_SEED, device)
         result, seconds = methods.timed(lambda: xd.fit(values, k, device=device))
-        run = self.described(preset, "truth", k, 0) | {
-            "seconds": seconds, "epochs": len(result.history), **self.rows(preset).scores(result.mixture),
-            "notes": [f"fitted to {rows:,} true values"], "curve": [],
-        }  # fmt: skip
-        self.store.add(run)
-        return run
+        for preset in PRESETS:
+            run = self.described(preset, "truth", k, 0) | {
+                "seconds": seconds, "epochs": len(result.history), **self.rows(preset).scores(result.mixture),
+                "notes": [f"fitted to {rows:,} true values", *result.notes], "curve": [],
+            }  # fmt: skip
+            self.store.add(run)
+            tell(run)
 
     def described(self, preset: str, method: str, k: int, seed: int) -> Run:
         """What identifies a run, and where it was made."""
@@ -95,11 +105,6 @@ class Session:
 def curve(result: xd.FitResult) -> list[tuple[float, float]]:
     """Seconds since the fit began and the mean log-likelihood that each epoch met on its way."""
     return [(round(epoch.seconds, 3), epoch.loglik) for epoch in result.history]
-
-
-def model_name(data: str) -> str:
-    """The file of the model that is drawn."""
-    return f"{data.split(',')[0].replace(' ', '-')}-{PICTURE[1]}.safetensors"
 
 
 Planned = tuple[str, str, int, int]  # preset, method, k, seed
@@ -153,7 +158,6 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
     add("--seeds-large", type=int, default=3, help="runs of each beyond")
     add("--budget-seconds", type=float, default=float("inf"), help="begin no run that would end later")
     add("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    add("--batch-rows", type=int, default=500)
     add("--floor", action="store_true", help="the runs that settle the question of the floor, instead")
     add("--floor-k", type=int, default=128)
     add("--reference", action="store_true", help="the score of the truth, instead")
@@ -178,11 +182,13 @@ def main(words: list[str] | None = None) -> None:
 
         report(store, a.docs)
     else:
-        session = Session(Table(a.data, a.rows, a.device), store, a.budget_seconds, a.batch_rows)
+        session = Session(Table(a.data, a.rows, a.device), store, a.budget_seconds)
         if a.reference:
-            for preset in PRESETS:
-                if not store.has(data=session.table.name, preset=preset, method="truth", k=a.reference_k, seed=0):
-                    tell(session.reference(preset, a.reference_k, a.reference_rows))
+            key = {"data": session.table.name, "preset": PRESETS[-1], "method": "truth", "k": a.reference_k, "seed": 0}
+            if a.data is not None:
+                raise SystemExit("the truth of a real table is not known: --reference is for simulated rows")
+            if not store.has(**key):
+                session.reference(a.reference_k, a.reference_rows)
         else:
             make(session, floor_runs(a) if a.floor else planned(a))
 

@@ -16,7 +16,6 @@ from xdeconv.data import ArraySource
 
 FLOOR = 1e-3  # the paper's w
 START = xd.Start(coordinates="raw", covariances="identity", epochs=10, batch_rows=50_000)
-HALVED, TENTHED = xd.Stepped(1e-2, {10: 0.5}), xd.Stepped(1e-2, {10: 0.1})
 
 
 @dataclass(frozen=True)
@@ -29,19 +28,18 @@ class Recipe:
     floor: float = 0.0  # of the covariances, exactly: V = A + floor I
 
 
-def recipes(batch_rows: int = 500) -> Mapping[str, Recipe]:
+def recipes(batch_rows: int = 500, step: float = 1e-2, rate: float = 1e-2) -> Mapping[str, Recipe]:
     """Every method by its short name; the first four are the experiment, the others settle what the floor does."""
-    minibatch, gradients = xd.EM(step=HALVED), xd.SGD(rate=TENTHED)
-    penalised = replace(gradients, trace_penalty=FLOOR)
+    minibatch, gradients = xd.EM(step=xd.Stepped(step, {10: 0.5})), xd.SGD(rate=xd.Stepped(rate, {10: 0.1}))
     return {
         "em": Recipe("existing EM", xd.EM(inflate=FLOOR)),
         "minibatch": Recipe("minibatch EM", replace(minibatch, inflate=FLOOR), batch_rows),
-        "sgd": Recipe("SGD", penalised, batch_rows),
+        "sgd": Recipe("SGD", replace(gradients, trace_penalty=FLOOR), batch_rows),
         "xdeconv": Recipe("xdeconv"),
         "minibatch-free": Recipe("minibatch EM, no floor", minibatch, batch_rows),
         "minibatch-floor": Recipe("minibatch EM, floor", minibatch, batch_rows, FLOOR),
-        "sgd-free": Recipe("SGD, no floor", penalised, batch_rows),
-        "sgd-floor": Recipe("SGD, floor", penalised, batch_rows, FLOOR),
+        "sgd-free": Recipe("SGD, no floor", gradients, batch_rows),
+        "sgd-floor": Recipe("SGD, floor", gradients, batch_rows, FLOOR),
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ class Table:
         batch = whole.batch.to(self.device, kind)
         order = permutation(batch.n, SPLIT_SEED, 0).to(self.device)
         ends = [0, *(int(share * batch.n) for share in SHARES), batch.n]
-        parts = [replace(whole, batch=batch.rows(order[a:b])) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+        parts = [replace(whole, batch=batch.rows(order[a:b])) for a, b in pairwise(ends)]
         return Rows(self.name, preset, *parts)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,3 +41,8 @@ class Store:
             return 0.0
         nearest = min(known, key=lambda other: abs(other - k))
         return known[nearest] * max(1.0, k / nearest)
+
+
+def slug(name: str) -> str:
+    """A name for files."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
