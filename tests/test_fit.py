@@ -68,8 +68,8 @@ def test_all_methods_end_close_to_ems_likelihood(method, batch_rows):
 
 def test_one_full_batch_with_step_one_is_em():
     X, S = noisy_rows(500)
-    whole = xd.fit(X, 3, noise=S, epochs=3, tol=0)
-    batch = xd.fit(X, 3, noise=S, epochs=3, tol=0, batch_rows=500, method=xd.EM())
+    whole = xd.fit(X, 3, noise=S, epochs=3, dtype="float64", tol=0)
+    batch = xd.fit(X, 3, noise=S, epochs=3, dtype="float64", tol=0, batch_rows=500, method=xd.EM())
     np.testing.assert_allclose(whole.mixture.covariances, batch.mixture.covariances, rtol=1e-9)
     np.testing.assert_allclose(whole.mixture.means, batch.mixture.means, rtol=1e-9)
 
@@ -77,7 +77,7 @@ def test_one_full_batch_with_step_one_is_em():
 def test_one_epoch_is_exactly_one_step():
     p = problem(n=80, seed=80)
     start = xd.Mixture(p.weights, p.means, p.covariances)
-    result = xd.fit(p.X, mixture=start, noise=p.noise, epochs=1, standardize=False)
+    result = xd.fit(p.X, mixture=start, noise=p.noise, epochs=1, dtype="float64", standardize=False)
     assert len(result.history) == 1
     posterior = start.posterior(p.X, p.noise)
     r = posterior.weights
@@ -114,8 +114,8 @@ def test_order_of_rows_and_components_does_not_matter(seed):
     rows, components = rng.permutation(50), rng.permutation(3)
     start = xd.Mixture(p.weights, p.means, p.covariances)
     other = xd.Mixture(p.weights[components], p.means[components], p.covariances[components])
-    one = xd.fit(p.X, mixture=start, noise=p.noise, epochs=3, tol=0).mixture
-    two = xd.fit(p.X[rows], mixture=other, noise=p.noise[rows], epochs=3, tol=0).mixture
+    one = xd.fit(p.X, mixture=start, noise=p.noise, epochs=3, dtype="float64", tol=0).mixture
+    two = xd.fit(p.X[rows], mixture=other, noise=p.noise[rows], epochs=3, dtype="float64", tol=0).mixture
     np.testing.assert_allclose(two.means, one.means[components], rtol=1e-8, atol=1e-9)
     np.testing.assert_allclose(two.covariances, one.covariances[components], rtol=1e-8, atol=1e-9)
 
@@ -126,8 +126,8 @@ def test_weight_two_is_a_row_twice():
     weight = np.ones(60)
     weight[:20] = 2
     twice = np.r_[np.arange(60), np.arange(20)]
-    one = xd.fit(p.X, mixture=start, noise=p.noise, weight=weight, epochs=4, tol=0)
-    two = xd.fit(p.X[twice], mixture=start, noise=p.noise[twice], epochs=4, tol=0)
+    one = xd.fit(p.X, mixture=start, noise=p.noise, weight=weight, epochs=4, dtype="float64", tol=0)
+    two = xd.fit(p.X[twice], mixture=start, noise=p.noise[twice], epochs=4, dtype="float64", tol=0)
     np.testing.assert_allclose(one.mixture.covariances, two.mixture.covariances, rtol=1e-9)
     assert one.loglik == pytest.approx(two.loglik)
 
@@ -170,7 +170,9 @@ def test_labelled_rows_stay_in_their_class():
 def test_validation_keeps_the_best_epoch_and_stops_early():
     X, S = noisy_rows(150, seed=8)
     held = dict(zip(("X", "noise"), noisy_rows(2000, seed=9), strict=True))
-    result = xd.fit(X, 8, noise=S, validation=held, method=xd.EM(), epochs=400, tol=0, patience=5, seed=2)
+    result = xd.fit(
+        X, 8, noise=S, validation=held, method=xd.EM(), epochs=400, dtype="float64", tol=0, patience=5, seed=2
+    )
     scores = [record.validation for record in result.history]
     assert result.validation == pytest.approx(max(scores), rel=1e-12)
     assert len(scores) == int(np.argmax(scores)) + 1 + 5
@@ -254,7 +256,7 @@ def test_all_missing_rows_are_allowed_and_reported():
         (lambda X, S: xd.fit(X, 2, noise=S, validation=1.5), "between 0 and 1"),
         (lambda X, S: xd.fit(X, 2, noise=S, resume=True), "needs checkpoint="),
         (lambda X, S: xd.fit(X, 2, noise=S, start="magic"), "not one of"),
-        (lambda X, S: xd.fit(X, 2, noise=S, backend="cuda"), "backend 'cuda' cannot take this"),
+        (lambda X, S: xd.fit(X, 2, noise=S, backend="cuda", device="cpu"), "backend 'cuda' cannot take this"),
         (lambda X, S: xd.fit(np.zeros((0, 2)), 1), "no rows to fit"),
         (lambda X, S: xd.fit(np.full((5, 2), np.nan), 1), "something observed"),
     ],
@@ -266,12 +268,41 @@ def test_bad_calls_are_refused(call, message, monkeypatch):
         call(X, S)
 
 
-def test_duplicated_rows_without_noise_fail_clearly_and_a_prior_helps():
+def test_duplicated_rows_without_noise_are_met_with_a_small_prior_and_said():
     X = np.repeat(np.arange(4.0)[:, None], 10, axis=0) * np.ones((1, 2))
-    with pytest.raises(NumericalTrouble, match="need a prior"):
-        xd.fit(X, 4, epochs=50, tol=0)
-    result = xd.fit(X, 4, epochs=50, method=xd.EM(prior=xd.Prior(w=1e-3)))
+    result = xd.fit(X, 4, epochs=50, tol=0)
+    assert any("small prior" in record.note for record in result.history)
+    assert any("needs a prior" in note for note in result.notes)
+    assert (np.linalg.eigvalsh(result.mixture.covariances) > 0).all()
+    with pytest.raises(NumericalTrouble, match="needs a prior"):
+        xd.fit(X, 4, epochs=50, tol=0, method=xd.EM(prior=xd.Prior(w=0.0, c=0.0)))
+    quiet = xd.fit(X, 4, epochs=50, method=xd.EM(prior=xd.Prior(w=1e-3)))
+    assert not quiet.notes
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+@pytest.mark.parametrize("noise", [None, 0.01])
+@pytest.mark.parametrize("far", [1e2, 1e5, 1e6])
+def test_one_far_outlier_does_not_end_a_fit(k, noise, far):
+    X = np.random.default_rng(0).normal(size=(300, 2))
+    X[0] = far
+    result = xd.fit(X, k, noise=None if noise is None else np.full_like(X, noise), epochs=60)
+    V = result.mixture.covariances
     assert np.isfinite(result.loglik)
+    assert (np.linalg.eigvalsh(V)[:, 1] > 0).all()
+    if k > 1:
+        bulk = result.mixture.weights @ (np.abs(result.mixture.means).max(1) < 10)
+        assert bulk == pytest.approx(299 / 300, abs=1e-3)
+
+
+def test_a_fit_with_a_prior_added_is_resumed_with_it(tmp_path):
+    X = np.repeat(np.arange(4.0)[:, None], 10, axis=0) * np.ones((1, 2))
+    whole = xd.fit(X, 4, epochs=30, tol=0, method=xd.EM())
+    path = tmp_path / "checkpoint"
+    xd.fit(X, 4, epochs=20, tol=0, method=xd.EM(), checkpoint=path)
+    resumed = xd.fit(X, 4, epochs=30, tol=0, method=xd.EM(), checkpoint=path, resume=True)
+    assert any(record.epoch < 20 and "small prior" in record.note for record in whole.history)
+    assert same(whole.mixture, resumed.mixture)
 
 
 def test_float32_trouble_is_said_and_the_fit_goes_on_in_float64():
@@ -384,7 +415,9 @@ def test_ctrl_c_with_validation_returns_the_best_epoch():
         if record.epoch == 60:
             raise KeyboardInterrupt
 
-    result = xd.fit(X, 8, noise=S, validation=held, method=xd.EM(), tol=0, patience=1000, callback=stop, seed=2)
+    result = xd.fit(
+        X, 8, noise=S, validation=held, method=xd.EM(), dtype="float64", tol=0, patience=1000, callback=stop, seed=2
+    )
     assert result.interrupted
     assert result.validation == pytest.approx(max(record.validation for record in result.history), rel=1e-12)
 

@@ -258,3 +258,11 @@ def test_a_density_that_does_not_exist_is_an_error_and_not_nan():
         with pytest.raises(ValueError, match="singular"):
             question([[1.0]])
     assert np.isfinite(point.log_prob([[1.0]], error=[0.1])).all()
+
+
+def test_a_mixture_made_of_a_mixtures_arrays_has_the_same_bits():
+    rng = np.random.default_rng(5)
+    for k in (2, 3, 50, 1000):
+        mixture = Mixture(rng.dirichlet(np.ones(k)).astype(np.float32), rng.normal(size=(k, 1)), np.ones((k, 1, 1)))
+        again = Mixture(mixture.weights, mixture.means, mixture.covariances)
+        assert np.array_equal(mixture.weights, again.weights)

@@ -31,6 +31,7 @@ class Checkpoint:
     winner_converged: bool
     history: tuple[Epoch, ...]
     finished: bool
+    rescue: list[float] | None = None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it; the old one stays whole until the new one is."""
@@ -49,6 +50,7 @@ class Checkpoint:
             "winner_score",
             "winner_converged",
             "finished",
+            "rescue",
         )
         facts = {name: getattr(self, name) for name in numbers} | {"history": [asdict(e) for e in self.history]}
         save_tensors(path, "checkpoint", arrays, facts)

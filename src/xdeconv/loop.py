@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -22,17 +22,12 @@ from .methods import State
 from .mixture import Mixture
 from .moves import Search
 from .plan import Plan, converged, search_due
+from .prior import Prior
 from .stats import sum_stats
 from .steps import Steps, make_steps
+from .trouble import REMEDY, NumericalTrouble, refuse_fall, refuse_trouble, rescued
 
 log = logging.getLogger("xdeconv")
-ROUNDING = 1e-5  # of the mean log-likelihood in float32, relative
-ALMOST_SINGULAR = 1e-9
-REMEDY = "Rows that repeat without noise and constant columns need a prior: method=xd.EM(prior=xd.Prior(w=...))"
-
-
-class NumericalTrouble(ArithmeticError):
-    """A pass met NaN, a covariance that is not positive definite, or a likelihood that fell."""
 
 
 @dataclass(frozen=True)
@@ -166,30 +161,52 @@ class Loop:
             self.winner, self.winner_score, self.winner_converged = mixture, score, done
 
     def _epoch(self, state: State, restart: int, epoch: int, past: list[Epoch]) -> tuple[State, Epoch]:
-        """One pass; when float32 fails, say so, repeat it in float64 and stay there."""
+        """One pass, repeated in float64 and then with a small prior where it fails; what was done is said."""
         moved = None
         if search_due(self.plan, past):
             state, moved = self._search(state, restart, epoch)
             past = []
         before = {name: tensor.clone() for name, tensor in state.tensors().items()}
-        note = f"{moved} moves" if moved else ""
+        remarks = [f"{moved} moves"] if moved else []
         while True:
             try:
                 after, loglik = self._pass(state, epoch)
-                self._refuse_trouble(after, loglik, state, past)
+                self._refuse_trouble(after, loglik, past)
                 break
             except NumericalTrouble as trouble:
-                if self.dtype == torch.float64:
-                    raise NumericalTrouble(f"epoch {epoch}: {trouble}, in float64. {REMEDY}") from trouble
-                note = f"{trouble} in float32: epoch {epoch} was repeated in float64, and the fit goes on in it"
-                self._note(note)
-                self.dtype = torch.float64
-                self._prepare()
-                self._report_total()
                 state = self.method.restore(state, before)
+                state, remark = self._recover(trouble, state, epoch)
+                remarks.append(remark)
         validation = None if self.held_out is None else self._score(after.parameters(), self.held_out)
         seconds = self.earlier + time.monotonic() - self.began
-        return after, Epoch(epoch, seconds, loglik, validation, restart, moved, note)
+        return after, Epoch(epoch, seconds, loglik, validation, restart, moved, "; ".join(remarks))
+
+    def _refuse_trouble(self, after: State, loglik: float, past: list[Epoch]) -> None:
+        single = self.dtype == torch.float32
+        refuse_trouble(after, loglik, single)
+        if single and past and self.plan.ascends():
+            refuse_fall(past[-1].loglik, loglik)
+
+    def _recover(self, trouble: NumericalTrouble, state: State, epoch: int) -> tuple[State, str]:
+        """What the failed epoch is repeated with, said as well; raise when nothing is left to change."""
+        if self.dtype == torch.float32:
+            self._change_to_float64()
+            note = f"{trouble} in float32: epoch {epoch} was repeated in float64, and the fit goes on in it"
+        else:
+            helped = rescued(self.method, state)
+            if helped is None:
+                raise NumericalTrouble(f"epoch {epoch}: {trouble}, in float64. {REMEDY}") from trouble
+            (self.method, state), self.steps = helped, None
+            w = [value * float(s) ** 2 for value, s in zip(self._rescue() or (), self.scale, strict=True)]
+            shown = ", ".join(f"{value:.3g}" for value in w)
+            note = f"{trouble} at epoch {epoch}: the fit goes on with a small prior, w = ({shown}). {REMEDY}"
+        self._note(note)
+        return state, note
+
+    def _change_to_float64(self) -> None:
+        self.dtype = torch.float64
+        self._prepare()
+        self._report_total()
 
     def _search(self, state: State, restart: int, epoch: int) -> tuple[State, int]:
         """Look for better optima on a pool of rows; the state from there, and how many components moved."""
@@ -233,25 +250,6 @@ class Loop:
             return self.train.batches(epoch, rank=rank, world=world)
         return self.train.batches(epoch)
 
-    def _refuse_trouble(self, after: State, loglik: float, before: State, past: list[Epoch]) -> None:
-        if not np.isfinite(loglik):
-            raise NumericalTrouble("the likelihood is not finite")
-        log_weights, means, V = after.parameters()
-        if not bool(means.isfinite().all() & V.isfinite().all() & ~log_weights.isnan().any()):
-            raise NumericalTrouble("a parameter is not finite")
-        slack = ALMOST_SINGULAR * V.diagonal(dim1=-2, dim2=-1).clamp(min=1e-300)
-        widened = (V + torch.diag_embed(slack)).cpu()
-        try:
-            np.linalg.cholesky(widened.numpy())
-        except np.linalg.LinAlgError as problem:
-            failed = int(torch.linalg.cholesky_ex(widened).info.nonzero()[0, 0])
-            raise NumericalTrouble(f"the covariance of component {failed} is not positive definite") from problem
-        if self.dtype == torch.float64 or not past or not self.plan.ascends():
-            return
-        fall = past[-1].loglik - loglik
-        if fall > ROUNDING * (1 + abs(loglik)):
-            raise NumericalTrouble(f"the likelihood fell by {fall:.3g} per row")
-
     def _score(self, parameters: tuple[Tensor, Tensor, Tensor], source: Source) -> float:
         """Mean log-likelihood per unit of weight over a prepared source."""
         total = weight = torch.zeros((), dtype=torch.float64, device=self.plan.device)
@@ -277,9 +275,9 @@ class Loop:
         self.winner, self.winner_score = found.winner, found.winner_score
         self.winner_converged = found.winner_converged
         if found.dtype == "float64" and self.dtype != torch.float64:
-            self.dtype = torch.float64
-            self._prepare()
-            self._report_total()
+            self._change_to_float64()
+        if found.rescue is not None:
+            self.method = replace(self.method, prior=Prior(w=tuple(found.rescue)))  # type: ignore[type-var]
         return found
 
     def _checkpoint(self, restart: int, epoch: int, state: State, finished: bool) -> None:
@@ -289,10 +287,16 @@ class Loop:
         self.latest = Checkpoint(
             self.plan.settings(self.raw), restart, epoch, str(self.dtype).removeprefix("torch."), tensors, self.best,
             self.best_score, self.winner, self.winner_score, self.winner_converged, tuple(self.history), finished,
+            self._rescue(),
         )  # fmt: skip
         if finished or time.monotonic() - self.saved_at > self.plan.checkpoint_seconds:
             self.latest.save(self.plan.checkpoint)
             self.saved_at = time.monotonic()
+
+    def _rescue(self) -> list[float] | None:
+        """The w of a prior that the fit had to add."""
+        prior = getattr(self.method, "prior", None)
+        return list(prior.w) if prior is not None and getattr(self.plan.method, "prior", None) is None else None
 
     def _on_interrupt(self) -> None:
         if not hasattr(self, "current"):

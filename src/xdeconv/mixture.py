@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 Coordinate = str | int
+WEIGHT_ROUNDING = 1e-14  # of their sum: less is left alone, so that a mixture loaded has the bits that were saved
 SMALLEST_EIGENVALUE = -1e-9  # relative to the largest: what rounding may do to a covariance
 
 
@@ -318,7 +319,9 @@ def _checked_parameters(weights: Any, means: Any, covariances: Any) -> tuple[Arr
     if bad.any():
         j = int(bad.argmax())
         raise ValueError(f"the covariance of component {j} is not positive semi-definite: {values[j, 0]:.3g}")
-    return a / a.sum(), m, V
+    if abs(a.sum() - 1) > WEIGHT_ROUNDING:
+        a = a / a.sum()
+    return a, m, V
 
 
 def _checked_meta(meta: Mapping[str, Any] | None) -> dict[str, Any]:

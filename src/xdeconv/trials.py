@@ -150,12 +150,19 @@ class Neighbourhoods:
             state = EMState(parameters[0].exp(), *parameters[1:], torch.zeros_like(stats.rows))
             state = method.update(state, stats, self.total)
             parameters = (state.weights * (stats.rows / self.total)).log(), state.means, state.covariances
-        sizes = torch.tensor(self.sizes, device=self.weight.device)
-        gain = torch.segment_reduce(self.weight * (log_prob - self.log_prob), "sum", lengths=sizes)
+        gain = self._sums(self.weight * (log_prob - self.log_prob))
         found: Parameters = tuple(t.unflatten(0, (g, m)) for t in parameters)
         gain = gain + penalty(found, effort.prior)
         bad = torch.linalg.cholesky_ex(parameters[2]).info.view(g, m).any(1) | gain.isnan()
         return found, torch.where(bad, -torch.inf, gain)
+
+    def _sums(self, values: Tensor) -> Tensor:
+        """The sum (g,) over each trial's rows, the same bits every time; trials without rows have none to add."""
+        sizes = torch.tensor(self.sizes)
+        some, found = sizes > 0, values.new_zeros(len(sizes))
+        lengths = sizes[some].to(values.device)
+        found[some.to(values.device)] = torch.segment_reduce(values, "sum", lengths=lengths)
+        return found
 
 
 def _only_own(g: int, m: int, batch: Batch) -> Tensor:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from problems import CASES, Problem, problem
-from xdeconv import EM, Decaying, Fixed, Mixture, Prior, Stepped, kernels
+from xdeconv import EM, Batch, Decaying, Fixed, Mixture, Prior, Stepped, kernels
 from xdeconv.kernels.options import Options
 
 REFERENCE = Options(backend="reference")
@@ -216,3 +216,17 @@ def test_bad_fixed_is_refused():
 def test_bad_prior_is_refused():
     with pytest.raises(ValueError, match="negative"):
         Prior(w=-1.0)
+
+
+def test_a_covariance_of_condition_1e12_keeps_its_smallest_variance():
+    """In a rotated frame V + V G V would lose the smallest variance to rounding."""
+    rng = np.random.default_rng(3)
+    Q = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+    v = rng.normal(size=(5000, 3)) * [1.0, 0.5, 1e-6]
+    batch = Batch.from_arrays(v @ Q.T)
+    start = Mixture([1.0], [np.zeros(3)], [Q @ np.diag([2.0, 1.0, 2e-12]) @ Q.T])
+    method = EM()
+    state = method.init(start)
+    state = method.update(state, kernels.accumulate(*state.parameters(), batch), 5000.0)
+    found = np.linalg.eigvalsh(state.covariances[0].numpy())
+    np.testing.assert_allclose(found, np.linalg.eigvalsh(np.cov(v.T, bias=True)), rtol=2e-3)

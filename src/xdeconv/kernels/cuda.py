@@ -127,7 +127,7 @@ def plan_for(batch: Batch, k: int, options: Options) -> Plan:
     skip = options.skip and not batch.shared
     if interpreted():
         components = power_of_two(k, 8, 128)
-        padded = up(batch.n, 256)
+        padded = power_of_two(batch.n, 256, 1 << 30)
         shares, chunk = (1, 256) if skip else (2 if batch.n < 50 else 1, 128)
         return Plan(padded, padded, 1, shares, chunk, 64 * components, 1, components, skip, 3, 512)
     processors = multiprocessors(batch.device)

@@ -15,6 +15,8 @@ from ..stats import Stats
 from .fixed import Fixed, share_among_free
 from .schedule import Schedule, at_epoch
 
+ROUNDING = 2.0**-51
+
 
 @dataclass(frozen=True)
 class EMState:
@@ -72,9 +74,12 @@ class EM:
         fixed = self.fixed or Fixed()
         k, device = len(mass), mass.device
 
-        delta = share[:, None] * torch.einsum("kde,ke->kd", V, stats.g)
-        delta = torch.where(fixed.mask("means", k, device)[:, None], 0.0, delta)
-        moved = V + share[:, None, None] * (V @ stats.G @ V) - delta[:, :, None] * delta[:, None, :]
+        free = ~fixed.mask("means", k, device)[:, None]
+        if self.step == 1.0:
+            delta, moved = moved_in_frame(V, share, stats, free)
+        else:
+            delta = share[:, None] * torch.einsum("kde,ke->kd", V, stats.g) * free
+            moved = V + share[:, None, None] * (V @ stats.G @ V) - delta[:, :, None] * delta[:, None, :]
         if self.inflate:
             moved = moved + (share * stats.q)[:, None, None] * torch.diag_embed(per_coordinate(self.inflate, V))
         if self.prior is not None:
@@ -101,3 +106,23 @@ class EM:
         inflate = self.inflate if isinstance(self.inflate, Sequence) else (self.inflate,) * len(scale)
         scaled = tuple(value / s**2 for value, s in zip(inflate, scale, strict=True)) if self.inflate else 0.0
         return replace(self, prior=prior, inflate=scaled)
+
+
+def moved_in_frame(V: Tensor, share: Tensor, stats: Stats, free: Tensor) -> tuple[Tensor, Tensor]:
+    """The shift of the means and V' = L (I + s L^T G L - u u^T) L^T with V = L L^T and u = s L^T g.
+
+    It equals V + s V G V - delta delta^T, but rounding is relative to each direction's own variance. The middle is
+    positive semi-definite; where rounding has made it otherwise, a bound of that rounding is added. A singular V, which
+    has no factor, is updated as V + s V G V - delta delta^T.
+    """
+    L, failed = torch.linalg.cholesky_ex(V)
+    eye = torch.eye(V.shape[-1], dtype=V.dtype, device=V.device)
+    sound, s = (failed == 0)[:, None, None], share[:, None, None]
+    frame, core, factor = torch.where(sound, L, V), torch.where(sound, eye, V), torch.where(sound, L, eye)
+    u = s[:, 0] * torch.einsum("kde,kd->ke", frame, stats.g) * free
+    middle = core + s * (frame.mT @ stats.G @ frame) - u[:, :, None] * u[:, None, :]
+    terms = s * (frame.mT.abs() @ stats.G.abs() @ frame.abs())
+    rounding = ROUNDING * (1 + terms.diagonal(dim1=-2, dim2=-1).sum(-1) + (u * u).sum(-1))
+    lost = (torch.linalg.cholesky_ex(middle).info != 0)[:, None, None] & sound
+    middle = torch.where(lost, middle + rounding[:, None, None] * eye, middle)
+    return torch.einsum("kde,ke->kd", factor, u), torch.where(s > 0, factor @ middle @ factor.mT, V)
