@@ -67,7 +67,7 @@ def test_every_command_and_option_is_documented(name, command):
 
 def test_all_commands_are_there():
     wanted = {"fit", "score", "sample", "posterior", "condition", "classify", "members", "info", "prepare", "simulate",
-              "demo"}  # fmt: skip
+              "demo", "export", "select"}  # fmt: skip
     assert wanted <= {name for name, _ in commands()}
 
 
@@ -180,6 +180,32 @@ def test_classify_and_members(folder, call):
                 "-o", target, "--fraction", 0.01)[0] == 0  # fmt: skip
     odds = found["p_model"].to_numpy() / found["p_other"].to_numpy() * 0.01 / 0.99
     assert np.allclose(pq.read_table(target)["p_member"].to_numpy(), odds / (1 + odds))
+
+
+def test_priors_from_columns(folder, call):
+    models = [f"--model={name}={folder / name}.safetensors" for name in ("model", "other")]
+    target, stars = folder / "counts.parquet", folder / "stars.parquet"
+    priors = ("--prior", "model=10 ** (0.1 * phot_g_mean_mag)", "--prior", "other=2")
+    assert call("classify", stars, "-o", target, *models, *priors)[0] == 0
+    found = pq.read_table(target)["p_model"].to_numpy()
+    classifier = xd.Classifier({name: xd.load(folder / f"{name}.safetensors") for name in ("model", "other")})
+    counts = 10 ** (0.1 * pq.read_table(stars)["phot_g_mean_mag"].to_numpy())
+    batch = xd.open(stars, FEATURES).load().batch
+    assert np.allclose(found, classifier.predict_proba(batch, priors={"model": counts, "other": 2.0})[:, 0])
+    code, _, err = call(
+        "classify", stars, "-o", target, *models, "--prior", "model=phot_g_mean_mgg", "--prior", "other=2"
+    )
+    assert code == 1
+    assert "phot_g_mean_mgg" in err
+
+
+def test_export(folder, call):
+    for suffix in ("npz", "fits"):
+        assert call("export", folder / "model.safetensors", "-o", folder / f"model.{suffix}")[0] == 0
+        assert (folder / f"model.{suffix}").exists()
+    code, _, err = call("export", folder / "model.safetensors", "-o", folder / "model.txt")
+    assert code == 1
+    assert ".npz or .fits" in err
 
 
 def test_prepare(folder, call):

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from .estimator import XDGMM as XDGMM
     from .fitting import FitResult as FitResult
     from .fitting import fit as fit
+    from .history import Callback as Callback
+    from .history import CSVLogger as CSVLogger
+    from .history import Epoch as Epoch
     from .initial import Start as Start
     from .methods import EM as EM
     from .methods import SGD as SGD
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Batch": "batch",
+    "CSVLogger": "history",
+    "Callback": "history",
+    "Epoch": "history",
     "EM": "methods",
     "SGD": "methods",
     "Decaying": "methods",
@@ -49,7 +55,7 @@ _HOME = {
     "open": "catalog",
     "select": "selection",
 }
-_MODULES = ("data", "gaia", "initial", "plot", "simulate", "sky")
+_MODULES = ("compat", "data", "gaia", "initial", "plot", "simulate", "sky")
 
 __all__ = [*_HOME, *_MODULES]
 __version__ = "0.1.0"

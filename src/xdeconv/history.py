@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import csv
+import os
+from dataclasses import dataclass, fields
+from typing import Protocol
 
 
 @dataclass(frozen=True)
@@ -25,5 +27,34 @@ class Epoch:
     note: str = ""
 
 
-Callback = Callable[[Epoch], None]
-"""Called after each epoch."""
+class Callback(Protocol):
+    """What :func:`xdeconv.fit` calls after each epoch: a function, or an object with this one method."""
+
+    def __call__(self, epoch: Epoch, /) -> None:
+        """Take note of an epoch."""
+
+
+@dataclass(frozen=True)
+class CSVLogger:
+    """A callback that writes each epoch as a line of a CSV file; a fit starts the file anew, a resumed one goes on.
+
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "epochs.csv"
+    >>> CSVLogger(path)(Epoch(0, 0.5, -3.25))
+    >>> print(path.read_text())
+    epoch,seconds,loglik,validation,restart,moved,note
+    0,0.5,-3.25,,0,,
+    <BLANKLINE>
+    """
+
+    path: str | os.PathLike[str]
+
+    def __call__(self, epoch: Epoch) -> None:
+        """Write one line."""
+        names = [field.name for field in fields(Epoch)]
+        first = epoch.epoch == 0 and epoch.restart == 0
+        with open(self.path, "w" if first else "a", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            if first:
+                writer.writerow(names)
+            writer.writerow([getattr(epoch, name) for name in names])

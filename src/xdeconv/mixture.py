@@ -18,6 +18,8 @@ from .batch import Batch
 from .files import load_tensors, save_tensors
 
 if TYPE_CHECKING:
+    from sklearn.mixture import GaussianMixture
+
     from .posterior import Posterior
 
 Array = np.ndarray
@@ -257,6 +259,25 @@ class Mixture:
         save_tensors(
             path, "mixture", arrays, {"labels": self.labels, "units": self.units, "meta": dict(self.meta or {})}
         )
+
+    def export(self, path: str | os.PathLike[str]) -> None:
+        """Write for other programs: .npz, or .fits with a line for each component."""
+        from .exchange import export
+
+        export(self, path)
+
+    def to_sklearn(self) -> GaussianMixture:
+        """A fitted :class:`sklearn.mixture.GaussianMixture` of the same density, which knows no noise."""
+        from .exchange import to_sklearn
+
+        return to_sklearn(self)
+
+    @classmethod
+    def from_sklearn(cls, model: Any, labels: Any = None, units: Any = None) -> Mixture:
+        """The density of a fitted GaussianMixture, BayesianGaussianMixture or XDGMM, of any covariance type."""
+        from .exchange import from_sklearn
+
+        return from_sklearn(model, labels, units)
 
     def tensors(self, device: torch.device | str = "cpu") -> tuple[Tensor, Tensor, Tensor]:
         """Log-weights, means and covariances as float64 tensors, as kernels want them."""

@@ -1,4 +1,4 @@
-"""Commands about a model: sample, condition, info."""
+"""Commands about a model: sample, condition, export, info."""
 
 from __future__ import annotations
 
@@ -52,6 +52,18 @@ def condition(
     if output is not None:
         found.save(output)
         say(f"written: {output}")
+
+
+@app.command()
+def export(
+    model: options.Model,
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write: .npz or .fits.")],
+) -> None:
+    """Write a model for other programs: weights, means and covariances as NumPy arrays or FITS tables."""
+    from ..mixture import load
+
+    load(model).export(output)
+    say(f"written: {output}")
 
 
 @app.command()

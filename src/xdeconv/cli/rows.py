@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..stream import CatalogSource
 
 IDENTIFIERS = ("source_id", "designation", "id", "ID", "name", "hip", "HIP", "tyc", "TYC")
-PerBatch = Callable[["Batch"], "Mapping[str, np.ndarray]"]
+PerBatch = Callable[["Batch", Any], "Mapping[str, np.ndarray]"]
 
 
 def kept(keep: str | None, source: CatalogSource) -> tuple[str, ...]:
@@ -37,13 +37,13 @@ def kept(keep: str | None, source: CatalogSource) -> tuple[str, ...]:
     return chosen
 
 
-def appended(source: CatalogSource, keep: Sequence[str], new: PerBatch) -> Iterator[Any]:
-    """Record batches of the kept columns and new ones, row by row as in the table."""
+def appended(source: CatalogSource, keep: Sequence[str], new: PerBatch, read: Sequence[str] = ()) -> Iterator[Any]:
+    """Record batches of the kept columns and new ones, as in the table; new ones may need to ``read`` others."""
     import pyarrow as pa
 
-    for batch, passed in source.passes(keep):
+    for batch, passed in source.passes(tuple(dict.fromkeys([*keep, *read]))):
         columns = {name: passed.column(name) for name in keep}
-        columns |= {name: pa.array(values) for name, values in new(batch).items()}
+        columns |= {name: pa.array(values) for name, values in new(batch, passed).items()}
         yield pa.RecordBatch.from_pydict(columns)
 
 
@@ -73,7 +73,7 @@ def score(
     source = options.open_for(mixture, data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
     totals = [0.0, 0.0]
 
-    def log_prob(batch: Batch) -> dict[str, np.ndarray]:
+    def log_prob(batch: Batch, _: Any = None) -> dict[str, np.ndarray]:
         found = kernels.log_prob(*mixture.tensors(), batch).double()
         totals[0] += float(found.sum() if batch.weight is None else batch.weight @ found)
         totals[1] += float(batch.total_weight())
@@ -115,7 +115,7 @@ def posterior(
     arguments = options.opening(columns, error, unit, None, None, None, None, None)
     source = options.open_for(mixture, data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
 
-    def denoised(batch: Batch) -> dict[str, np.ndarray]:
+    def denoised(batch: Batch, _: Any) -> dict[str, np.ndarray]:
         return posterior_columns(mixture, source.labels, batch, covariances)
 
     rows = write_blocks(output, appended(source, kept(keep, source), denoised))
@@ -148,7 +148,10 @@ def classify(
     data: options.Data,
     output: options.Output,
     model: Annotated[list[str], typer.Option(help="CLASS=MODEL. Repeat for each class.")],
-    prior: Annotated[list[str] | None, typer.Option(help="CLASS=PROBABILITY of any row. Default: equal.")] = None,
+    prior: Annotated[
+        list[str] | None,
+        typer.Option(help="CLASS=NUMBER, or =COLUMN or EXPRESSION: how common it is at each row. Default: equal."),
+    ] = None,
     keep: options.Keep = None,
     where: options.Where = None,
     bad_rows: options.BadRows = "refuse",
@@ -160,10 +163,11 @@ def classify(
     from ..mixture import load
 
     models = {name: load(path) for name, path in (options.pairs(model, "--model") or {}).items()}
-    given = {name: float(text) for name, text in (options.pairs(prior, "--prior") or {}).items()}
-    classifier = Classifier(models, given or None)
+    given = {name: options.value(text) for name, text in (options.pairs(prior, "--prior") or {}).items()}
+    by_row = any(isinstance(value, str) for value in given.values())
+    classifier = Classifier(models, None if by_row else given or None)
     names = [f"p_{name}" for name in models]
-    _write_classes(classifier, names, data, output, keep, where, bad_rows, skip_bad_files)
+    _write_classes(classifier, names, data, output, keep, where, bad_rows, skip_bad_files, given if by_row else None)
 
 
 @app.command()
@@ -190,19 +194,28 @@ def members(
 
 def _write_classes(
     classifier: Any, names: Sequence[str], data: Sequence[str], output: Path, keep: str | None, where: str | None,
-    bad_rows: str, skip_bad_files: bool,
+    bad_rows: str, skip_bad_files: bool, priors: Mapping[str, Any] | None = None,
 ) -> None:  # fmt: skip
+    from ..expressions import Expression
+    from ..finding import nearest
     from ..writers import refuse_suffix, write_blocks
 
     refuse_suffix(output)
     first = next(iter(classifier.mixtures.values()))
     source = options.open_for(first, data, {}, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
+    by_row = {name: Expression(str(value)) for name, value in (priors or {}).items()}
+    needed = tuple(dict.fromkeys(column for expression in by_row.values() for column in expression.names))
+    for column in needed:
+        if column not in source.table.columns:
+            raise nearest(column, source.table.columns, source.table.name)
 
-    def probabilities(batch: Batch) -> dict[str, np.ndarray]:
-        found = classifier.predict_proba(batch)
+    def probabilities(batch: Batch, passed: Any) -> dict[str, np.ndarray]:
+        columns = {name: passed.column(name).to_numpy(zero_copy_only=False) for name in needed}
+        each = {name: expression.value(columns) for name, expression in by_row.items()} if by_row else None
+        found = classifier.predict_proba(batch, priors=each)
         return {name: found[:, c] for c, name in enumerate(names)}
 
-    rows = write_blocks(output, appended(source, kept(keep, source), probabilities))
+    rows = write_blocks(output, appended(source, kept(keep, source), probabilities, needed))
     for note in source.notes:
         say(f"note: {note}")
     say(f"{rows:,} rows in {output}")
