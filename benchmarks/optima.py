@@ -63,17 +63,19 @@ def recovered(truth: xd.Mixture, seed: int) -> tuple[int, float]:
 
 def measure(fit: Callable[[int], xd.FitResult], seeds: int, limit: float) -> dict[str, object]:
     """Held-out scores and seconds over seeds, until the time is up."""
-    scores, seconds = [], []
+    scores, seconds, notes = [], [], set()
     began = time.perf_counter()
     for seed in range(seeds):
         if time.perf_counter() - began > limit:
             break
         start = time.perf_counter()
-        scores.append(fit(seed).validation)
+        found = fit(seed)
+        scores.append(found.validation)
+        notes |= set(found.notes)
         seconds.append(time.perf_counter() - start)
     return {
         "seeds": len(scores), "mean": float(np.mean(scores)), "worst": float(np.min(scores)),
-        "best": float(np.max(scores)), "scores": scores, "seconds": float(np.median(seconds)),
+        "best": float(np.max(scores)), "scores": scores, "seconds": float(np.median(seconds)), "notes": sorted(notes),
     }  # fmt: skip
 
 
@@ -102,19 +104,20 @@ def main() -> None:
     parser.add_argument("--tycho", type=Path)
     parser.add_argument("--simulated", type=int, default=0, help="rows")
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--units", nargs="*", default=["paper", "right"], help="of the position errors of the fields")
     parser.add_argument("--k", type=int, nargs="*", default=[64])
     parser.add_argument("--cases", nargs="*", default=["default", "em", "minibatch", "sgd", "truth"])
     parser.add_argument("--limit", type=float, default=1e9, help="seconds for each case")
     parser.add_argument("--out", type=Path, default=Path("optima.json"))
-    parser.add_argument("--write", type=Path, help="only write RESULTS.md from what an earlier run saved here")
+    parser.add_argument("--write", type=Path, nargs="*", help="only write RESULTS.md from what earlier runs saved here")
     arguments = parser.parse_args()
     if arguments.write:
-        write(json.loads(arguments.write.read_text()))
+        write({name: value for path in arguments.write for name, value in json.loads(path.read_text()).items()})
         return
     tables: dict[str, Split] = {}
     if arguments.fields:
-        tables["gaia fields"] = gaia_fields(arguments.fields)
-        tables["gaia fields, right units"] = gaia_fields(arguments.fields, right_units=True)
+        named = {"paper": "gaia fields", "right": "gaia fields, right units"}
+        tables |= {named[u]: gaia_fields(arguments.fields, right_units=u == "right") for u in arguments.units}
     if arguments.tycho:
         tables["tycho-2"] = tycho(arguments.tycho)
     if arguments.simulated:

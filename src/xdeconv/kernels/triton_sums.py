@@ -15,6 +15,7 @@ from .triton_rows import Plan, Shape, prior_line, prior_of
 GROUP = 2  # components whose rows are listed together
 SAMPLE = 2048  # rows that say which components are alike
 ROUNDS = 8
+STEP = 256  # rows looked at together when those alive are listed
 
 
 @jit(do_not_specialize=["prior_stride", "prior_step", "n", "k", "padded", "chunk"])
@@ -273,7 +274,7 @@ def alive_sums(table: Tensor, rows: Tensor, batch: Batch, shape: Shape, plan: Pl
         table, rows, prior, stride, step, label, alive, like_beside_like(alive, k), lists, queue, out, batch.n, k,
         plan.padded,
         PRIOR=int(batch.log_prior is not None), LABELLED=int(shape.labelled), ROOT=shape.root, CHUNK=plan.chunk,
-        STEP=min(256, plan.chunk), LANES=plan.alive_lanes, GROUP=GROUP, **shape.constants, num_warps=1,
+        STEP=min(STEP, plan.chunk), LANES=plan.alive_lanes, GROUP=GROUP, **shape.constants, num_warps=1,
         enable_fp_fusion=False,
     )  # fmt: skip
     return out
