@@ -85,8 +85,10 @@ def sample_rows(source: Source, size: int, seed: int) -> Batch:
     """Up to ``size`` rows of a source, shuffled: all of them if there are no more."""
     from .batch import concatenate
 
-    if isinstance(source, ArraySource) and source.rows <= size:
-        return source.batch
+    if isinstance(source, ArraySource):
+        if source.rows <= size:
+            return source.batch
+        return source.batch.rows(permutation(source.rows, seed, 0)[:size].to(source.batch.device))
     if hasattr(source, "sample"):  # a stream knows better than to read whatever comes first
         return source.sample(size, seed)
     found: list[Batch] = []
@@ -154,15 +156,15 @@ def standardized(
     return moved
 
 
-def as_source(data: object, **arrays: object) -> Source:
-    """A Source as it is; a Batch, an array or a table of numbers as rows in memory."""
+def as_source(data: object, hold: bool = True, **arrays: object) -> Source:
+    """A Source, small ones held in memory if ``hold``; a Batch, an array or a table of numbers as rows in memory."""
     given = [name for name, value in arrays.items() if value is not None]
     if isinstance(data, (Batch, Source)):
         if given:
             raise ValueError(f"{type(data).__name__} carries its own {', '.join(given)}: give them there")
         if isinstance(data, Batch):
             return ArraySource(data)
-        return data.held() if hasattr(data, "held") else data  # a small stream is better held in memory
+        return data.held() if hold and hasattr(data, "held") else data
     columns = checks.columns(data)
     arrays = {name: checks.in_order(value, columns or ()) if columns else value for name, value in arrays.items()}
     batch = Batch.from_arrays(data, **arrays)  # type: ignore[arg-type]

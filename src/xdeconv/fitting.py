@@ -19,6 +19,7 @@ from .mixture import Mixture, checked_names
 from .moves import Moves
 from .plan import Plan, at_least, choose_method, count_components, hold_out
 from .progress import show_progress
+from .resident import Cache, checked_cache
 
 __all__ = ["FitResult", "NumericalTrouble", "fit"]
 FULL_PASSES, MINIBATCH_PASSES = 200, 20
@@ -49,6 +50,7 @@ def fit(
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_seconds: float = 10.0,
     resume: bool = False,
+    cache: Cache | None = None,
     device: str | torch.device | None = None,
     dtype: torch.dtype | str | None = None,
     backend: kernels.Backend = "auto",
@@ -74,6 +76,8 @@ def fit(
     standardize shift and scale the coordinates inside, in float64, and undo it in the result
     checkpoint  a file to save to every ``checkpoint_seconds``; ``resume=True`` goes on from it
     labels      names of the coordinates, and ``units`` their units, for data that have none of their own
+    cache       where rows are kept between passes: device (the GPU), host (pinned memory) or none (read anew); by
+                default the first of these that all rows fit in, exactly; a fit says what it chose
     device      cpu or cuda (the default where there is one); dtype float64 on a CPU and float32 on a GPU by default
 
     >>> import numpy as np
@@ -83,7 +87,7 @@ def fit(
     array([[[1.]]])
     """
     arrays = {"noise": noise, "error": error, "projection": projection, "weight": weight}
-    source = as_source(data, **arrays, log_prior=log_prior, label=label)
+    source = as_source(data, cache != "none", **arrays, log_prior=log_prior, label=label)
     if source.rows == 0:
         raise ValueError("there are no rows to fit")
     source, held_out = hold_out(source, validation, seed)
@@ -119,6 +123,7 @@ def fit(
         options=Options(backend, skip, deterministic),
         labels=source.labels if labels is None else checked_names(labels, source.dim, "labels", unique=True),
         units=source.units if units is None else checked_names(units, source.dim, "units", unique=False),
+        cache=checked_cache(cache, chosen),
     )
     with show_progress(verbose, plan.epochs * plan.restarts) as shown:
         return Loop(plan, source, held_out, [shown] + ([callback] if callback else [])).run()

@@ -15,7 +15,8 @@ from torch import Tensor
 from . import kernels
 from .batch import Batch
 from .checkpoint import Checkpoint, load_checkpoint, refuse_other_settings
-from .data import ArraySource, Source, sample_rows, standardized
+from .data import ArraySource, Source, sample_rows
+from .distributed import from_first, rank, sum_over_ranks, world
 from .history import Callback, Epoch
 from .initial import SAMPLE_ROWS, fit_gaussian, latent_rows, moments, start_mixture
 from .methods import State
@@ -23,7 +24,8 @@ from .mixture import Mixture
 from .moves import Search
 from .plan import Plan, converged, search_due
 from .prior import Prior
-from .stats import sum_stats
+from .resident import Place, ResidentSource, placed
+from .stats import Stats, sum_stats
 from .steps import Steps, make_steps
 from .trouble import REMEDY, NumericalTrouble, refuse_fall, refuse_trouble, rescued
 
@@ -65,7 +67,7 @@ class Loop:
 
     def run(self) -> FitResult:
         """All restarts; Ctrl-C ends with the best so far."""
-        self.shift, self.scale = self._units()
+        self.shift, self.scale = from_first(self._units(), self.plan.device)
         self.method = self.plan.method.standardized(self.scale.tolist())
         self.dtype = self.plan.dtype
         self._prepare()
@@ -98,30 +100,40 @@ class Loop:
         return torch.from_numpy(gaussian.means[0].copy()), torch.from_numpy(spread)
 
     def _prepare(self) -> None:
-        where = (self.shift, self.scale, self.plan.device, self.dtype)
-        self.train = standardized(self.raw, *where).arranged(self.plan.batch_rows, self.plan.seed)
-        held_out = self.raw_held_out
-        self.held_out = None if held_out is None else standardized(held_out, *where).arranged(None, 0)
+        self.train, self.steps = self.raw, None  # what was kept makes room
+        self.held_out: Source | None = None
+        where = Place(self.shift, self.scale, self.plan.device, self.dtype, self.plan.cache, rank(), world())
+        train, said = placed(self.raw, where)
+        if said:
+            log.info(said)
+            self.notes.append(said)
+        size = self.plan.batch_rows
+        self.train = train.arranged(None if size is None else -(-size // world()), self.plan.seed)
+        if self.raw_held_out is not None:
+            self.held_out = placed(self.raw_held_out, replace(where, cache=None))[0].arranged(None, 0)
         self.total: float | None = None
-        self.steps = None
 
     def _report_rows(self) -> None:
         """Count the weight of all rows, and say how many have nothing observed."""
-        empty, total = 0, 0.0
-        for batch in self.train.arranged(None, 0).batches(0):
-            total += float(batch.total_weight())
-            empty += int(batch.x.isnan().all(0).sum()) if batch.missing else 0
-        self.total = total
-        if total <= 0:
+        counts = torch.zeros(2, dtype=torch.float64, device=self.plan.device)
+        for batch in self._part(self.train.arranged(None, 0), 0):
+            counts[0] += batch.total_weight()
+            if batch.missing:
+                counts[1] += batch.x.isnan().all(0).sum()
+        self.total, empty = sum_over_ranks(counts).tolist()
+        if self.total <= 0:
             raise ValueError("there are no rows with weight above 0 to fit")
         if empty:
-            self._note(f"{empty} of {self.train.rows} rows have nothing observed: they say nothing about the mixture")
+            self._note(
+                f"{empty:.0f} of {self.train.rows} rows have nothing observed: they say nothing about the mixture"
+            )
 
     def _start(self, restart: int) -> Mixture:
         seed = self.plan.seed + 7919 * restart
         if self.plan.given is not None and restart == 0:
             return self.plan.given.transformed((-self.shift / self.scale).numpy(), (1 / self.scale).numpy())
-        return start_mixture(self.train, self.plan.components, self.plan.start, seed, self.scale)
+        found = start_mixture(self.train, self.plan.components, self.plan.start, seed, self.scale)
+        return from_first(found, self.plan.device)
 
     # One restart
 
@@ -219,45 +231,47 @@ class Loop:
         if prior is not None:
             prior = prior.scaled(float(pool.total_weight()) / self.total)
         found = Search(pool, self.plan.moves, rng, prior, self.plan.options).run(state.parameters())
+        found = from_first(found.on("cpu"), self.plan.device).on(self.plan.device)
         if not found.moved:
             return state, 0
         return self.method.moved(state, found.parameters), found.moved
 
     def _report_total(self) -> None:
-        self.total = sum(float(batch.total_weight()) for batch in self.train.arranged(None, 0).batches(0))
+        weight = torch.zeros((), dtype=torch.float64, device=self.plan.device)
+        for batch in self._part(self.train.arranged(None, 0), 0):
+            weight += batch.total_weight()
+        self.total = float(sum_over_ranks(weight))
 
     def _pass(self, state: State, epoch: int) -> tuple[State, float]:
         """The state after one pass, and the mean log-likelihood that the pass met."""
         assert self.total is not None
         if self.plan.batch_rows is None:
-            whole = sum_stats(
-                kernels.accumulate(*state.parameters(), batch, self.plan.options) for batch in self._part(epoch)
-            )
+            batches, parameters = self._part(self.train, epoch), state.parameters()
+            parts = (kernels.accumulate(*parameters, batch, self.plan.options) for batch in batches)
+            whole = sum_stats(parts, Stats.zeros(self.plan.components, self.raw.dim, self.plan.device))
             return self.method.update(state, whole, self.total), float(whole.loglik / whole.rows)
         if self.steps is None or self.steps.total != self.total:
-            held = isinstance(self.train, ArraySource)
+            held = isinstance(self.train, (ArraySource, ResidentSource))
             size = self.plan.batch_rows
             self.steps = make_steps(self.method, self.total, self.plan.options, self.plan.device, size, held)
         self.steps.begin()
-        for batch in self._part(epoch):
-            self.current = state = self.steps.step(state, batch)
+        for after in self.steps.run(state, self._part(self.train, epoch)):
+            self.current = state = after
         return state, float(self.steps.loglik / self.steps.rows)
 
-    def _part(self, epoch: int) -> Iterator[Batch]:
+    def _part(self, source: Source, epoch: int) -> Iterator[Batch]:
         """This process's batches of an epoch."""
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
-            return self.train.batches(epoch, rank=rank, world=world)
-        return self.train.batches(epoch)
+        return source.batches(epoch, rank=rank(), world=world())
 
     def _score(self, parameters: tuple[Tensor, Tensor, Tensor], source: Source) -> float:
         """Mean log-likelihood per unit of weight over a prepared source."""
-        total = weight = torch.zeros((), dtype=torch.float64, device=self.plan.device)
-        for batch in source.arranged(None, 0).batches(0):
+        sums = torch.zeros(2, dtype=torch.float64, device=self.plan.device)
+        for batch in self._part(source.arranged(None, 0), 0):
             log_prob = kernels.log_prob(*parameters, batch, self.plan.options).double()
-            total = total + (log_prob.sum() if batch.weight is None else batch.weight.double() @ log_prob)
-            weight = weight + batch.total_weight()
-        return float(total / weight)
+            sums[0] += log_prob.sum() if batch.weight is None else batch.weight.double() @ log_prob
+            sums[1] += batch.total_weight()
+        total, weight = sum_over_ranks(sums).tolist()
+        return total / weight
 
     # Checkpoints and results
 
@@ -266,10 +280,11 @@ class Loop:
             return None
         if self.plan.checkpoint is None:
             raise ValueError("resume=True needs checkpoint=, the file to go on from")
-        if not os.path.exists(self.plan.checkpoint):
+        there = rank() == 0 and os.path.exists(self.plan.checkpoint)
+        found = from_first(load_checkpoint(self.plan.checkpoint) if there else None, self.plan.device)
+        if found is None:
             self._note(f"there is no checkpoint {self.plan.checkpoint} yet: starting afresh")
             return None
-        found = load_checkpoint(self.plan.checkpoint)
         refuse_other_settings(self.plan.checkpoint, found.settings, self.plan.settings(self.raw))
         self.history = list(found.history)
         self.winner, self.winner_score = found.winner, found.winner_score
@@ -281,7 +296,7 @@ class Loop:
         return found
 
     def _checkpoint(self, restart: int, epoch: int, state: State, finished: bool) -> None:
-        if self.plan.checkpoint is None:
+        if self.plan.checkpoint is None or rank() > 0:
             return
         tensors = {name: tensor.detach().clone() for name, tensor in state.tensors().items()}
         self.latest = Checkpoint(
@@ -300,6 +315,10 @@ class Loop:
 
     def _on_interrupt(self) -> None:
         if not hasattr(self, "current"):
+            raise KeyboardInterrupt
+        if world() > 1:  # no rank may wait for another now
+            if self.latest is not None and self.plan.checkpoint is not None:
+                self.latest.save(self.plan.checkpoint)
             raise KeyboardInterrupt
         self._compete(done=False)
         if self.latest is not None and self.plan.checkpoint is not None:
@@ -324,5 +343,6 @@ class Loop:
         return FitResult(mixture, tuple(self.history), self.winner_converged, loglik, validation, interrupted, notes)
 
     def _note(self, text: str) -> None:
-        log.warning(text)
+        if rank() == 0:
+            log.warning(text)
         self.notes.append(text)

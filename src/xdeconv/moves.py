@@ -9,7 +9,7 @@ much as a few EM passes over the pool, since every trial sees few rows and at mo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -62,6 +62,11 @@ class Found:
     parameters: Parameters
     moved: int
     gain: float
+
+    def on(self, device: torch.device | str) -> Found:
+        """The same on another device."""
+        log_weights, means, V = (t.to(device) for t in self.parameters)
+        return replace(self, parameters=(log_weights, means, V))
 
 
 @dataclass

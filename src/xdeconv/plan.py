@@ -20,6 +20,7 @@ from .kernels.options import Options
 from .methods import EM, Decaying, Method, describe
 from .mixture import Mixture
 from .moves import Moves
+from .resident import Cache
 
 log = logging.getLogger("xdeconv")
 MANY_ROWS = {"cpu": 5_000_000, "cuda": 500_000_000}  # of a stream: with more, updates come before a pass is over
@@ -50,6 +51,7 @@ class Plan:
     options: Options
     labels: tuple[str, ...] | None
     units: tuple[str, ...] | None
+    cache: Cache | None = None
 
     def settings(self, source: Source) -> dict[str, Any]:
         """What must be the same for a checkpoint to be of use, as JSON."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 T = TypeVar("T")
 _END = object()
+IN_FLIGHT = 3  # batches on a GPU that its kernels have not finished
 
 
 def prefetched(items: Iterable[T], ahead: int = 1) -> Iterator[T]:
@@ -99,24 +100,39 @@ def in_turn(items: Iterable[S], function: Callable[[S], T], workers: int) -> Ite
 def prefetched_to(batches: Iterable[Batch], convert: Callable[[Batch], Batch], device: torch.device) -> Iterator[Batch]:
     """Batches converted by a reader thread; on a GPU from pinned memory, on a stream that overlaps with kernels."""
     if device.type != "cuda":
-        yield from prefetched(map(convert, batches))
+        return prefetched(map(convert, batches))
+    return overlapped(batches, lambda batch: convert(_pinned(batch).to(device)), device)
+
+
+def overlapped(items: Iterable[S], ready: Callable[[S], Batch], device: torch.device) -> Iterator[Batch]:
+    """ready(item) of each item, on a GPU by a thread with a stream of its own: copies overlap with kernels.
+
+    Launches return long before a GPU has worked through them. So that batches do not pile up on it, one is handed out
+    only when the one three before it is done with.
+    """
+    if device.type != "cuda":
+        yield from prefetched(map(ready, items))
         return
     import torch
 
     stream = torch.cuda.Stream(device)
+    stream.wait_stream(torch.cuda.current_stream(device))
 
     def moved() -> Iterator[tuple[Batch, Any]]:
-        for batch in batches:
-            with torch.cuda.stream(stream):
-                here = convert(_pinned(batch).to(device))
-            yield here, stream.record_event()
+        with torch.cuda.stream(stream):  # what makes the items may work on the GPU too
+            for item in items:
+                yield ready(item), stream.record_event()
 
+    used: deque[Any] = deque()
     for batch, done in prefetched(moved()):
         current = torch.cuda.current_stream(device)
         current.wait_event(done)
         for tensor in _tensors(batch).values():
             tensor.record_stream(current)
         yield batch
+        used.append(torch.cuda.current_stream(device).record_event())
+        if len(used) >= IN_FLIGHT:
+            used.popleft().synchronize()
 
 
 def _tensors(batch: Batch) -> dict[str, torch.Tensor]:
@@ -127,6 +143,7 @@ def _tensors(batch: Batch) -> dict[str, torch.Tensor]:
 
 def _pinned(batch: Batch) -> Batch:
     pinned: dict[str, Any] = {
-        name: tensor if tensor.is_pinned() else tensor.pin_memory() for name, tensor in _tensors(batch).items()
+        name: tensor if tensor.is_cuda or tensor.is_pinned() else tensor.pin_memory()
+        for name, tensor in _tensors(batch).items()
     }
     return replace(batch, **pinned)

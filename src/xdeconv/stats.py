@@ -10,6 +10,8 @@ from operator import add
 import torch
 from torch import Tensor
 
+from .distributed import sum_over_ranks
+
 
 @dataclass(frozen=True)
 class Stats:
@@ -65,13 +67,9 @@ class Stats:
 
     def all_reduce(self) -> Stats:
         """The sum over all processes of torch.distributed; itself when there is only one."""
-        if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-            return self
-        packed = self.packed.clone()
-        torch.distributed.all_reduce(packed)
-        return Stats(packed, self.k, self.d)
+        return Stats(sum_over_ranks(self.packed), self.k, self.d)
 
 
-def sum_stats(parts: Iterable[Stats]) -> Stats:
-    """The sum of one or more, in their order, and over all processes."""
-    return reduce(add, parts).all_reduce()
+def sum_stats(parts: Iterable[Stats], zero: Stats) -> Stats:
+    """The sum of any number, in their order, and over all processes; ``zero`` where there are none."""
+    return reduce(add, parts, zero).all_reduce()

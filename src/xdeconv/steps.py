@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,8 +12,10 @@ from torch import Tensor
 
 from . import kernels
 from .batch import Batch
+from .distributed import joined, sum_over_ranks
 from .kernels.options import Options
 from .methods import EM, SGD, Method, State
+from .stats import Stats
 
 log = logging.getLogger("xdeconv")
 WARM_UPS = 3
@@ -43,10 +46,32 @@ class Steps:
     def step(self, state: Any, batch: Batch) -> Any:
         """The state after one batch."""
         log_weights, means, covariances = state.parameters()
-        stats = kernels.accumulate(log_weights, means, covariances, batch, self.options)
+        return self._updated(state, kernels.accumulate(log_weights, means, covariances, batch, self.options))
+
+    def run(self, state: Any, batches: Iterator[Batch]) -> Iterator[Any]:
+        """The states after one batch and the next; of several ranks, a batch is the union of theirs."""
+        if not joined():
+            for one in batches:
+                state = self.step(state, one)
+                yield state
+            return
+        while True:
+            batch: Batch | None = next(batches, None)
+            log_weights, means, V = state.parameters()
+            if batch is None:  # other ranks may have more: this one adds nothing to theirs
+                stats = Stats.zeros(*means.shape, self.device)
+            else:
+                stats = kernels.accumulate(log_weights, means, V, batch, self.options)
+            told = sum_over_ranks(torch.cat([stats.packed, stats.packed.new_full((1,), float(batch is not None))]))
+            if told[-1] == 0:
+                return
+            state = self._updated(state, Stats(told[:-1], stats.k, stats.d))
+            yield state
+
+    def _updated(self, state: Any, stats: Stats) -> Any:
         self.rows += stats.rows
         self.loglik += stats.loglik
-        return self.method.update(state, stats.all_reduce(), self.total)
+        return self.method.update(state, stats, self.total)
 
 
 @dataclass
@@ -107,8 +132,7 @@ def make_steps(
 ) -> Steps:
     """Replayed steps where they help and can be recorded: rows held on one GPU, EM or Adam with plain schedules."""
     plain = Steps(method, total, options, device)
-    one_process = not (torch.distributed.is_available() and torch.distributed.is_initialized())
-    if device.type != "cuda" or size is None or not held or not one_process:
+    if device.type != "cuda" or size is None or not held or joined():
         return plain
     if getattr(method, "fixed", None) is not None:
         return plain

@@ -14,7 +14,7 @@ import torch
 from . import finding, rowchecks
 from .batch import Batch, concatenate
 from .blocks import Block, Part, gathered, hashed, join, pooled, side_by_side
-from .data import ArraySource, Source, permutation
+from .data import ArraySource, permutation
 from .expressions import Expression
 from .prefetch import in_turn, prefetched, prefetched_to
 from .readers import BLOCK_ROWS, Piece, ReadError, Table, numbers, rows_of
@@ -30,7 +30,6 @@ PASS_ROWS = 1 << 17  # rows of a batch when no size is asked for: enough to keep
 POOL_WIDTH = 8  # pieces that are read side by side to fill the pool
 SAMPLE_PIECES = 32
 ASSEMBLERS = 2  # threads that assemble rows for a GPU; more only wait for each other
-DEVICE_SHARE = 0.4  # of the free memory of a GPU that rows may take
 HELD_BYTES = 1 << 28  # a source smaller than this is held in memory
 RA_EDGE, POLE = 10.0, 85.0  # degrees
 
@@ -122,20 +121,9 @@ class CatalogSource:
 
     def standardized(
         self, shift: torch.Tensor, scale: torch.Tensor, device: torch.device, dtype: torch.dtype
-    ) -> Source:
-        """The source in latent coordinates (v - shift) / scale: rows are assembled in them at once.
-
-        What fits on a GPU is read once and stays there, unless ``memory=False`` says to stream.
-        """
-        moved = replace(self, place=Place(Frame(shift.numpy(), scale.numpy()), device, dtype), batch_rows=None)
-        if device.type == "cuda" and self.memory is not False and self._fits(device, dtype):
-            return ArraySource(concatenate(list(moved.batches(0))), self.labels, self.units)
-        return replace(moved, batch_rows=self.batch_rows)
-
-    def _fits(self, device: torch.device, dtype: torch.dtype) -> bool:
-        """Whether all rows fit on a device, with room for one more copy while they are joined."""
-        free, _ = torch.cuda.mem_get_info(device)
-        return self.bytes * dtype.itemsize / 8 < DEVICE_SHARE * free
+    ) -> CatalogSource:
+        """The source in latent coordinates (v - shift) / scale: rows are assembled in them at once."""
+        return replace(self, place=Place(Frame(shift.numpy(), scale.numpy()), device, dtype))
 
     def passes(self, keep: Sequence[str]) -> Iterator[tuple[Batch, pa.RecordBatch]]:
         """One pass in order: batches, and the columns to keep of the same rows."""
