@@ -16,6 +16,7 @@ from .methods import EM
 from .mixture import Mixture
 
 SAMPLE_ROWS = 1 << 17  # rows that first centres are chosen from
+KMEANS_ROWS = 1 << 20  # rows that centres are refined on, at most
 DISTANCE_ROWS = 1 << 14  # rows of one (n, k) matrix of distances
 GAUSSIAN_PASSES = 50
 
@@ -28,7 +29,7 @@ class Start:
     coordinates  distances between rows scaled to unit variance, or raw in the user's units
     covariances  of the clusters; identity (in the user's units); or scaled: the variance of the data over k^(2/d)
     weights      the clusters' counts; equal for centres that are not k-means
-    epochs       passes of k-means over the data, in batches of ``batch_rows``
+    epochs       passes of k-means over the data, or over 2^20 rows of more, in batches of ``batch_rows``
     """
 
     centers: Literal["kmeans", "kmeans++", "random"] = "kmeans"
@@ -66,6 +67,9 @@ def start_mixture(source: Source, k: int, start: Start, seed: int, scale: Tensor
     rows, weight = latent_rows(sample, gaussian)
     if gaussian is not None:  # guesses of projected rows are costly: clusters are found in those of the sample
         source = ArraySource(Batch(x=rows.T.contiguous(), weight=weight, missing=False))
+    elif source.rows > KMEANS_ROWS and start.centers == "kmeans":
+        some = sample_rows(source, KMEANS_ROWS, seed)
+        source = ArraySource(Batch(x=some.x, weight=some.weight, missing=some.missing))
     center, spread = moments(rows, weight)
     metric = (spread if start.coordinates == "scaled" else 1 / scale.to(spread)).clamp(min=1e-300)
     rng = np.random.default_rng([seed, 0x5EED])

@@ -142,8 +142,6 @@ def _tensors(batch: Batch) -> dict[str, torch.Tensor]:
 
 
 def _pinned(batch: Batch) -> Batch:
-    pinned: dict[str, Any] = {
-        name: tensor if tensor.is_cuda or tensor.is_pinned() else tensor.pin_memory()
-        for name, tensor in _tensors(batch).items()
-    }
+    plain = {name: t for name, t in _tensors(batch).items() if not (t.is_cuda or t.is_pinned())}
+    pinned: dict[str, Any] = {name: tensor.pin_memory() for name, tensor in plain.items()}
     return replace(batch, **pinned)

@@ -59,7 +59,7 @@ class Steps:
             batch: Batch | None = next(batches, None)
             log_weights, means, V = state.parameters()
             if batch is None:  # other ranks may have more: this one adds nothing to theirs
-                stats = Stats.zeros(*means.shape, self.device)
+                stats = Stats.zeros(len(means), means.shape[1], self.device)
             else:
                 stats = kernels.accumulate(log_weights, means, V, batch, self.options)
             told = sum_over_ranks(torch.cat([stats.packed, stats.packed.new_full((1,), float(batch is not None))]))

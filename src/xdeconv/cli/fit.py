@@ -47,6 +47,10 @@ def fit(
     weight: options.Weight = None,
     bad_rows: options.BadRows = "refuse",
     skip_bad_files: options.SkipBadFiles = False,
+    cache: Annotated[
+        str | None,
+        typer.Option(help="Where rows stay between passes: device, host or none. Default: the first that they fit in."),
+    ] = None,
     stream: Annotated[bool, typer.Option("--stream", help="Read from disk in every epoch, even small data.")] = False,
     checkpoint: Annotated[Path | None, typer.Option(help="File to save to. Default: OUTPUT.checkpoint.")] = None,
     checkpoint_seconds: Annotated[float, typer.Option(help="Seconds between saves.", min=0)] = 10.0,
@@ -58,8 +62,9 @@ def fit(
     """Fit a mixture of Gaussians to the density of the true values, and print its log-likelihoods."""
     arguments = options.opening(columns, error, unit, derive, offset, inflate, preset, weight)
     source = options.open_data(
-        data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files, memory=False if stream else None
-    )
+        data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files,
+        memory=False if stream or cache == "none" else None,
+    )  # fmt: skip
     say(source.describe())
     from .. import fitting
     from ..progress import show_progress
@@ -72,7 +77,7 @@ def fit(
         "seed": seed, "epochs": epochs or (passes if minibatch else None), "tol": tol,
         "batch_rows": batch_rows or (MINIBATCH_ROWS if minibatch else None),
         "validation": held_out(validation, source.rows), "checkpoint": saved, "checkpoint_seconds": checkpoint_seconds,
-        "resume": resume, "device": device, "dtype": dtype, "moves": chosen_moves(moves),
+        "resume": resume, "device": device, "dtype": dtype, "moves": chosen_moves(moves), "cache": cache,
     }  # fmt: skip
     with show_progress(True, passes * restarts, source.rows) as callback:
         result = fitting.fit(source, callback=callback, **settings)
