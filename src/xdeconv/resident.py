@@ -98,7 +98,7 @@ class ResidentSource:
             batch = chunk.to(self.device).unpacked(self.shared, self.scale)
             return batch.rows(slice(rank * batch.n // world, (rank + 1) * batch.n // world))
 
-        if self.chunks and self.chunks[0].memory.device == self.device:
+        if self.chunks and self.chunks[0].memory.is_cuda:
             return map(ready, chunks)
         return overlapped(chunks, ready, self.device)
 
