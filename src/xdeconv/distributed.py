@@ -97,9 +97,16 @@ def process_group(device: str | None, timeout: float) -> Iterator[str | None]:
     else:
         _share_cores()
     backend = "nccl" if kind.startswith("cuda") else "gloo"
-    dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
+    _answered(lambda: _join(backend, timedelta(seconds=timeout)))
     yield kind
     dist.destroy_process_group()  # only when all went well: else it would wait for ranks that are gone
+
+
+def _join(backend: str, timeout: timedelta) -> None:
+    """Enter the group. torchrun's store outlives restarts: each has its own names in it, or ranks look for dead ones."""
+    store, own, size = next(dist.rendezvous("env://", timeout=timeout))
+    store = dist.PrefixStore(f"restart {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    dist.init_process_group(backend, store=store, rank=own, world_size=size, timeout=timeout)
 
 
 def _share_cores() -> None:

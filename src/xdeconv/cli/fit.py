@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -57,34 +59,73 @@ def fit(
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")] = False,
     device: Annotated[str | None, typer.Option(help="cpu or cuda. Default: cuda where there is one.")] = None,
     dtype: Annotated[str | None, typer.Option(help="float32 or float64. Default: by device.")] = None,
+    rank_timeout: Annotated[float, typer.Option(help="Seconds that a rank waits for the others.", min=1)] = 600.0,
     config: options.Config = None,
 ) -> None:  # fmt: skip
-    """Fit a mixture of Gaussians to the density of the true values, and print its log-likelihoods."""
+    """Fit a mixture of Gaussians to the density of the true values, and print its log-likelihoods.
+
+    Under torchrun, ranks share the rows: torchrun --nproc-per-node 8 -m xdeconv fit ...
+    """
     arguments = options.opening(columns, error, unit, derive, offset, inflate, preset, weight)
-    source = options.open_data(
-        data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files,
-        memory=False if stream or cache == "none" else None,
-    )  # fmt: skip
-    say(source.describe())
     from .. import fitting
+    from ..distributed import process_group, restarted
     from ..progress import show_progress
 
-    saved = checkpoint or output.with_name(output.name + ".checkpoint")
-    minibatch = method in ("minibatch-em", "sgd")
-    passes = epochs or (fitting.MINIBATCH_PASSES if minibatch else fitting.FULL_PASSES)
-    settings = {
-        "components": components, "method": chosen_method(method, prior, passes), "start": start, "restarts": restarts,
-        "seed": seed, "epochs": epochs or (passes if minibatch else None), "tol": tol,
-        "batch_rows": batch_rows or (MINIBATCH_ROWS if minibatch else None),
-        "validation": held_out(validation, source.rows), "checkpoint": saved, "checkpoint_seconds": checkpoint_seconds,
-        "resume": resume, "device": device, "dtype": dtype, "moves": chosen_moves(moves), "cache": cache,
-    }  # fmt: skip
-    with show_progress(True, passes * restarts, source.rows) as callback:
-        result = fitting.fit(source, callback=callback, **settings)
-    plain = {name: v if isinstance(v, (int, float, str, type(None))) else str(v) for name, v in settings.items()}
-    remembered = {"open": arguments, "where": where, "data": list(data), "options": plain}
-    save(result, output, remembered, source.notes)
-    finish(result, output, saved, keep=checkpoint is not None)
+    with process_group(device, rank_timeout) as own_device, only_first_speaks() as first:
+        source = options.open_data(
+            data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files,
+            memory=False if stream or cache == "none" else None,
+        )  # fmt: skip
+        first(say, source.describe())
+        saved = checkpoint or output.with_name(output.name + ".checkpoint")
+        minibatch = method in ("minibatch-em", "sgd")
+        passes = epochs or (fitting.MINIBATCH_PASSES if minibatch else fitting.FULL_PASSES)
+        settings = {
+            "components": components, "method": chosen_method(method, prior, passes), "start": start, "seed": seed,
+            "restarts": restarts, "epochs": epochs or (passes if minibatch else None), "tol": tol,
+            "batch_rows": batch_rows or (MINIBATCH_ROWS if minibatch else None), "device": own_device, "dtype": dtype,
+            "validation": held_out(validation, source.rows), "checkpoint": saved, "resume": resume or restarted(),
+            "checkpoint_seconds": checkpoint_seconds, "moves": chosen_moves(moves), "cache": cache,
+        }  # fmt: skip
+        with show_progress(first.here, passes * restarts, source.rows) as callback:
+            result = fitting.fit(source, callback=callback, **settings)
+        plain = {name: v if isinstance(v, (int, float, str, type(None))) else str(v) for name, v in settings.items()}
+        remembered = {"open": arguments, "where": where, "data": list(data), "options": plain}
+        first(save, result, output, remembered, source.notes)
+        first(finish, result, output, saved, keep=checkpoint is not None)
+
+
+class First:
+    """Calls things on rank 0 and on no other."""
+
+    def __init__(self, here: bool) -> None:
+        self.here = here
+
+    def __call__(self, function: Callable[..., Any], *arguments: Any, **more: Any) -> None:
+        if self.here:
+            function(*arguments, **more)
+
+
+@contextmanager
+def only_first_speaks() -> Iterator[First]:
+    """Rank 0 says what the library logs, and writes everything; others are silent but for errors."""
+    import logging
+
+    from ..distributed import rank
+
+    class Said(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            say(record.getMessage())
+
+    log, handler = logging.getLogger("xdeconv"), Said()
+    before = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO if rank() == 0 else logging.ERROR)
+    try:
+        yield First(rank() == 0)
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before)
 
 
 def chosen_method(name: str, w: float, epochs: int) -> Any:

@@ -1,0 +1,59 @@
+"""Fits that tests run in one process and, as a program, in several: the same rows, the same settings.
+
+RANK=r WORLD_SIZE=w MASTER_ADDR=... MASTER_PORT=... python ranks.py ROWS.parquet FOLDER
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import xdeconv as xd
+from xdeconv.distributed import process_group, rank
+
+COLUMNS = ("parallax", "pmra", "pmdec")
+
+
+def rows(path):
+    return xd.open(path, columns=COLUMNS, memory=False, where="astrometric_params_solved > 3")
+
+
+def arrays(path):
+    return rows(path).load().batch
+
+
+CASES = {
+    "batch": lambda path: xd.fit(arrays(path), 3, method=xd.EM(), epochs=8, tol=0, device="cpu"),
+    "stream": lambda path: xd.fit(rows(path), 3, method=xd.EM(), epochs=4, tol=0, cache="none", device="cpu"),
+    "held": lambda path: xd.fit(
+        rows(path), mixture=guess(path), method=xd.EM(), epochs=4, tol=0, cache="host", device="cpu"
+    ),
+    "moves": lambda path: xd.fit(
+        arrays(path), 4, epochs=14, moves=xd.Moves(after=3, sweeps=2), validation=0.2, tol=0, device="cpu"
+    ),
+    "minibatch": lambda path: xd.fit(
+        arrays(path), mixture=guess(path), method=xd.EM(step=0.2), batch_rows=300, epochs=3, tol=0, device="cpu"
+    ),
+    "sgd": lambda path: xd.fit(
+        arrays(path), mixture=guess(path), method=xd.SGD(rate=0.02), batch_rows=300, epochs=3, tol=0, device="cpu"
+    ),
+}
+
+
+def guess(path):
+    return xd.fit(arrays(path), 3, method=xd.EM(), epochs=2, tol=0, device="cpu").mixture
+
+
+def main(path, folder):
+    torch.set_num_threads(1)
+    with process_group("cpu", timeout=60):
+        for name, fit in CASES.items():
+            result = fit(path)
+            result.mixture.save(Path(folder) / f"{name}.{rank()}.safetensors")
+            scores = [result.loglik, np.nan if result.validation is None else result.validation]
+            np.save(Path(folder) / f"{name}.{rank()}.npy", [*scores, len(result.notes)])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
