@@ -35,9 +35,6 @@ CASES = {
     "minibatch": lambda path: xd.fit(
         arrays(path), mixture=guess(path), method=xd.EM(step=0.2), batch_rows=300, epochs=3, tol=0, device="cpu"
     ),
-    "sgd": lambda path: xd.fit(
-        arrays(path), mixture=guess(path), method=xd.SGD(rate=0.02), batch_rows=300, epochs=3, tol=0, device="cpu"
-    ),
 }
 
 

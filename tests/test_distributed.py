@@ -81,11 +81,10 @@ def test_two_ranks_equal_one_process(together, stars, name):
         assert abs(scores[1] - alone.validation) < 1e-10
 
 
-@pytest.mark.parametrize("name", ["minibatch", "sgd"])
-def test_minibatches_are_unions(together, stars, name):
+def test_minibatches_are_unions(together, stars):
     """Other rows share a batch, so the mixture differs a little; steps and step sizes are those of one process."""
-    _, scores = results(together, name)
-    assert abs(scores[0] - CASES[name](stars).loglik) < 0.02
+    _, scores = results(together, "minibatch")
+    assert abs(scores[0] - CASES["minibatch"](stars).loglik) < 0.02
 
 
 def command(stars, folder, *more):
@@ -112,12 +111,16 @@ def test_a_lost_rank_stops_the_others(stars, tmp_path, harm, limit):
     began = time.monotonic()
     _, err = first.communicate(timeout=30)
     other.kill()
-    other.communicate()
+    assert other.communicate() == ("", "")
     assert time.monotonic() - began < 15
     assert first.returncode == 3
     assert "rank 0 of 2 stops: another rank has ended or not answered in time" in err
     assert "--resume" in err
     assert "Traceback" not in err
+    if harm == signal.SIGKILL:  # one process goes on where two stopped
+        more = command(stars, tmp_path, "--tol", "0", "--epochs", "1", "--resume")
+        subprocess.run([sys.executable, *map(str, more)], check=True, capture_output=True, env=environment())
+        assert xd.load(tmp_path / "model.safetensors").meta["epochs"] >= 1
 
 
 def test_torchrun_restarts_from_the_checkpoint(stars, tmp_path):
@@ -135,14 +138,3 @@ def test_torchrun_restarts_from_the_checkpoint(stars, tmp_path):
     assert found.meta["epochs"] == 400
     assert err.count("stopped after 400 epochs") == 1
     assert err.count("rows of") == 2  # said once by each start of rank 0
-
-
-def test_one_process_goes_on_where_two_stopped(stars, tmp_path):
-    first, other = ranks(command(stars, tmp_path, "--tol", "0", "--epochs", "5"))
-    assert first.wait(60) == other.wait(60) == 0
-    assert other.stdout.read() == ""
-    assert other.stderr.read() == ""
-    first.communicate()
-    more = command(stars, tmp_path, "--tol", "0", "--epochs", "8", "--resume")
-    subprocess.run([sys.executable, *map(str, more)], check=True, capture_output=True, env=environment())
-    assert xd.load(tmp_path / "model.safetensors").meta["epochs"] == 8

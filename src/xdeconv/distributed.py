@@ -103,7 +103,7 @@ def process_group(device: str | None, timeout: float) -> Iterator[str | None]:
 
 
 def _join(backend: str, timeout: timedelta) -> None:
-    """Enter the group. torchrun's store outlives restarts: each has its own names in it, or ranks look for dead ones."""
+    """Enter the group. The store of torchrun outlives restarts: each has its own names in it."""
     store, own, size = next(dist.rendezvous("env://", timeout=timeout))
     store = dist.PrefixStore(f"restart {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     dist.init_process_group(backend, store=store, rank=own, world_size=size, timeout=timeout)
