@@ -139,8 +139,10 @@ class Batch:
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Batch:
         """The same rows on another device or in another type; ``scale`` stays float64."""
 
+        overlap = device is not None and torch.device(device).type == "cuda"  # to the host it would be read too early
+
         def move(t: Tensor) -> Tensor:
-            return t.to(device=device, dtype=dtype if t.is_floating_point() else None, non_blocking=True)
+            return t.to(device=device, dtype=dtype if t.is_floating_point() else None, non_blocking=overlap)
 
         moved = self._map(move)
         return replace(

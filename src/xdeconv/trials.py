@@ -144,7 +144,7 @@ class Neighbourhoods:
             log_prob = torch.logaddexp(self.background, inside)
             if step == steps:
                 break
-            share = (inside - log_prob).exp() * self.weight
+            share = ((inside - log_prob).exp() * self.weight).nan_to_num(0.0)  # rows of a trial that has failed
             weighted = replace(batch, weight=share.to(batch.dtype))
             stats = kernels.accumulate(*parameters, weighted, effort.options)
             state = EMState(parameters[0].exp(), *parameters[1:], torch.zeros_like(stats.rows))
@@ -247,7 +247,7 @@ def _changes(touched: Sequence[tuple[int, ...]], found: Parameters, gain: Tensor
 def moment_match(parts: Parameters) -> Parameters:
     """One component (g, 1, ...) with the weight, mean and covariance of several (g, m, ...) together."""
     log_weights, means, V = parts
-    share = log_weights.softmax(1)
+    share = torch.where((log_weights == -torch.inf).all(1, keepdim=True), 0.0, log_weights).softmax(1)
     mean = torch.einsum("gm,gmd->gd", share, means)
     away = means - mean[:, None]
     pooled = torch.einsum("gm,gmde->gde", share, V + away[..., :, None] * away[..., None, :])

@@ -1,6 +1,7 @@
 """The most important tests there are: every fast backend is pinned to the float64 reference."""
 
 import importlib.util
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -126,3 +127,26 @@ def test_same_bits_twice(backend, device):
     options = Options(backend=backend, deterministic=True)
     first, second = (kernels.accumulate(*p.parameters(), batch, options).packed for _ in range(2))
     assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("skip", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("backend", ["reference", *BACKENDS])
+def test_a_component_that_failed_leaves_rows_alone_that_a_prior_keeps_from_it(backend, dtype, skip, device):
+    p = problem(n=70, k=4, d=3, seed=35)
+    log_weights, means, V = p.parameters()
+    rows = p.batch(dtype=dtype, device=home(backend, device))
+    own = torch.tensor([[0.0, 0.0, -torch.inf, -torch.inf], [-torch.inf, -torch.inf, 0.0, 0.0]], dtype=dtype)
+    label = (torch.arange(70) % 3 == 2).long()
+    weight = (1 - label).to(rows.x)  # rows of the second kind count for nothing, and meet NaN
+    batch = replace(rows, log_prior=own.to(rows.device), label=label.to(rows.device), weight=weight)
+    bad = V.clone()
+    bad[2:] = -torch.eye(3)
+    options = Options(backend=backend, skip=skip)
+    right = kernels.accumulate(log_weights, means, V, batch, options)
+    found = kernels.accumulate(log_weights, means, bad, batch, options)
+    log_prob = kernels.log_prob(log_weights, means, bad, batch, options).cpu()
+    assert torch.equal(log_prob.isnan(), label == 1)
+    for name in ("q", "g", "G"):
+        torch.testing.assert_close(getattr(found, name)[:2], getattr(right, name)[:2])
+    assert float(found.rows) == float(right.rows)

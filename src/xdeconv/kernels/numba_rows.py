@@ -116,7 +116,10 @@ def _add_prior(prior, label, window, first, rows, order, joint):  # type: ignore
         row = window + order[first + i]
         line = label[row] if label.size else row
         for j in range(prior.shape[1]):
-            joint[j, i] += prior[line, j]
+            if prior[line, j] == -np.inf:  # ruled out, even where the component failed
+                joint[j, i] = -np.inf
+            else:
+                joint[j, i] += prior[line, j]
 
 
 @njit(nogil=True, error_model="numpy")
@@ -226,7 +229,7 @@ def loop(bits: int) -> Callable[..., None]:
                 if not near:
                     _find_largest(steps.largest, at.joint, at.state, state, k, groups, block)
                 for i in range(block):
-                    if state[LARGEST, i] == -np.inf:
+                    if state[LARGEST, i] == -np.inf or (prior.size and np.isnan(state[LARGEST, i])):
                         state[LARGEST, i] = 0
                     state[TOTAL, i] = 0
                     for t in range(TAILS):
@@ -243,7 +246,8 @@ def loop(bits: int) -> Callable[..., None]:
                     if i < rows:
                         totals[0] += state[SHARE, i]
                         totals[1] += state[SHARE, i] * (np.float64(state[NORM, i]) - state[CONSTANT, i])
-                    state[SHARE, i] /= state[TOTAL, i]
+                    if not (prior.size and np.isnan(state[TOTAL, i])):  # or components ruled out would be NaN
+                        state[SHARE, i] /= state[TOTAL, i]
                     state[CUT, i] = _cut_of_rows(state[TOTAL, i], state, budget, first_cut, k, i)
                 for j in range(k):
                     component, line = at.components + j * shape.component_bytes, at.joint + j * line_bytes

@@ -30,7 +30,7 @@ def accumulate(
         log_joint, w, M = _pairs(log_weights, means, covariances, chunk)
         log_prob = torch.logsumexp(log_joint, dim=1)
         weight = torch.ones_like(log_prob) if chunk.weight is None else chunk.weight
-        r = torch.softmax(log_joint, dim=1) * weight[:, None]
+        r = torch.where(log_joint == -torch.inf, 0.0, torch.softmax(log_joint, dim=1) * weight[:, None])
         parts = (
             weight.sum(),
             (weight * log_prob).sum(),
@@ -80,11 +80,12 @@ def _pairs(log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch
     unit = torch.zeros(batch.p, dtype=torch.float64, device=batch.device) if batch.scale is None else batch.scale.log()
     constant = observed.double() @ (unit + 0.5 * math.log(2 * math.pi))
     log_normal = -0.5 * (z * z).sum((-2, -1)) - log_det - constant.to(batch.dtype)[:, None]
-    log_joint = log_alpha + log_normal + _row_log_prior(batch)
-    return log_joint, (A.mT @ z)[..., 0], A.mT @ A
+    return _with_prior(log_alpha + log_normal, batch), (A.mT @ z)[..., 0], A.mT @ A
 
 
-def _row_log_prior(batch: Batch) -> Tensor | float:
+def _with_prior(log_joint: Tensor, batch: Batch) -> Tensor:
+    """Log-priors added; a pair that a prior of -inf rules out is -inf, whatever its component is."""
     if batch.log_prior is None:
-        return 0.0
-    return batch.log_prior if batch.label is None else batch.log_prior[batch.label]
+        return log_joint
+    prior = batch.log_prior if batch.label is None else batch.log_prior[batch.label]
+    return torch.where(prior == -torch.inf, -torch.inf, log_joint + prior)

@@ -36,6 +36,12 @@ def scaled(x, FACTOR: tl.constexpr, y):
 
 
 @jit()
+def with_prior(value, prior):
+    """The natural log-prior added to a log2; a pair that it rules out is -inf, whatever its component is."""
+    return tl.where(prior == float("-inf"), float("-inf"), scaled(prior, LOG2_E, value))
+
+
+@jit()
 def row_address(rows, i, WIDTH: tl.constexpr):
     return rows + (i // TILE).to(tl.int64) * (WIDTH * TILE) + i % TILE
 

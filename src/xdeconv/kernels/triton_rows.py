@@ -23,7 +23,7 @@ from .triton_pairs import (
     load_slots,
     pair,
     row_address,
-    scaled,
+    with_prior,
 )
 
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
@@ -178,7 +178,7 @@ def rows_kernel(
         V = load_numbers(component, 1 + D, D * (D + 1) // 2)
         value, _, _ = pair(offset, m, V, x, seen, S, R, P, D, NOISE, MASKED, PROJECTED, SHARED, DOUBLE)
         if PRIOR:
-            value = scaled(tl.load(prior + line + j * prior_step.to(tl.int64)), LOG2_E, value)
+            value = with_prior(value, tl.load(prior + line + j * prior_step.to(tl.int64)))
         top, total = absorb(top, total, value)
         if ALIVE:
             bits = tl.where(value < top + cut, bits, bits | (one << (j % 32)))

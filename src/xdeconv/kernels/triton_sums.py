@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..batch import Batch
 from .triton_import import jit, tl, triton
-from .triton_pairs import LN_2, LOG2_E, TILE, add_pair, load_numbers, load_slots, pair, row_address, scaled
+from .triton_pairs import LN_2, TILE, add_pair, load_numbers, load_slots, pair, row_address, with_prior
 from .triton_rows import Plan, Shape, prior_line, prior_of
 
 GROUP = 2  # components whose rows are listed together
@@ -60,7 +60,7 @@ def sums_kernel(
         value, L, z = pair(offset, m, V, x, seen, S, R, P, D, NOISE, MASKED, PROJECTED, SHARED, DOUBLE)
         if PRIOR:
             line = prior_line(i, n, label, LABELLED) * prior_stride.to(tl.int64)
-            value = scaled(tl.load(prior + line + tl.minimum(j, k - 1) * prior_step.to(tl.int64)), LOG2_E, value)
+            value = with_prior(value, tl.load(prior + line + tl.minimum(j, k - 1) * prior_step.to(tl.int64)))
         if JOINT:
             natural = value * LN_2 - tl.load(address + (ROOT + 2) * TILE)
             tl.store(out + i * k + j, natural, mask=inside & (i < n) & (j < k))
@@ -69,6 +69,8 @@ def sums_kernel(
             if GROUPS > 1:
                 root = tl.where(inside, root, 0.0)
             root = root * tl.exp2(0.5 * (value - tl.load(address + (ROOT + 1) * TILE)))
+            if PRIOR:
+                root = tl.where(value == float("-inf"), 0.0, root)
             sums = add_pair(sums, root, L, z, R, seen, P, D, MASKED, PROJECTED, SHARED)
     if not JOINT:
         place = out + (tl.program_id(0).to(tl.int64) * GROUPS + group) * SUMS * k + j
@@ -133,9 +135,11 @@ def alive_kernel(
             value, L, z = pair(offset, m, V, x, seen, S, R, P, D, NOISE, MASKED, PROJECTED, SHARED, DOUBLE)
             if PRIOR:
                 line = prior_line(i, n, label, LABELLED) * prior_stride.to(tl.int64)
-                value = scaled(tl.load(prior + line + j * prior_step.to(tl.int64)), LOG2_E, value)
+                value = with_prior(value, tl.load(prior + line + j * prior_step.to(tl.int64)))
             root = tl.where(place < count, tl.load(address + ROOT * TILE), 0.0)
             root = root * tl.exp2(0.5 * (value - tl.load(address + (ROOT + 1) * TILE)))
+            if PRIOR:
+                root = tl.where(value == float("-inf"), 0.0, root)
             sums = add_pair(sums, root, L, z, R, seen, P, D, MASKED, PROJECTED, SHARED)
         inside = group * GROUP + member < k
         j = tl.load(order + group * GROUP + member, mask=inside, other=0)
