@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .moves import Moves as Moves
     from .posterior import Posterior as Posterior
     from .prior import Prior as Prior
+    from .report import explore as explore
     from .resampling import Bootstrap as Bootstrap
     from .resampling import bootstrap as bootstrap
     from .selection import Selection as Selection
@@ -50,6 +51,7 @@ _HOME = {
     "XDGMM": "estimator",
     "Classifier": "classifier",
     "bootstrap": "resampling",
+    "explore": "report",
     "fit": "fitting",
     "load": "mixture",
     "open": "catalog",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Protocol
+from typing import Any, Protocol
 
 
 @dataclass(frozen=True)
@@ -58,3 +59,25 @@ class CSVLogger:
             if first:
                 writer.writerow(names)
             writer.writerow([getattr(epoch, name) for name in names])
+
+
+KEPT = ("epoch", "restart", "loglik", "validation", "moved")
+
+
+def columns(records: Sequence[Epoch]) -> dict[str, list[Any]]:
+    """Records as JSON, for a model to remember. Without seconds: the same fit writes the same file.
+
+    >>> columns([Epoch(0, 0.5, -2.0), Epoch(1, 0.9, -1.0)])["loglik"]
+    [-2.0, -1.0]
+    """
+    return {name: [getattr(record, name) for record in records] for name in KEPT}
+
+
+def remembered(meta: Mapping[str, Any]) -> tuple[Epoch, ...]:
+    """The records that a model's meta remembers, none when it has none; their seconds are NaN."""
+    found = meta.get("history")
+    if not isinstance(found, Mapping) or not all(isinstance(found.get(name), list) for name in KEPT):
+        return ()
+    lines = zip(*(found[name] for name in KEPT), strict=False)
+    return tuple(Epoch(epoch, float("nan"), loglik, validation, restart, moved)
+                 for epoch, restart, loglik, validation, moved in lines)  # fmt: skip

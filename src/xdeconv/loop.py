@@ -17,7 +17,7 @@ from .batch import Batch
 from .checkpoint import Checkpoint, load_checkpoint, refuse_other_settings
 from .data import ArraySource, Source, sample_rows
 from .distributed import from_first, rank, sum_over_ranks, world
-from .history import Callback, Epoch
+from .history import Callback, Epoch, columns
 from .initial import SAMPLE_ROWS, fit_gaussian, latent_rows, moments, start_mixture
 from .methods import State
 from .mixture import Mixture
@@ -336,7 +336,7 @@ class Loop:
         labels = self.plan.labels or (self.plan.given.labels if self.plan.given else None)
         units = self.plan.units or (self.plan.given.units if self.plan.given else None)
         meta = {"fit": self.plan.settings(self.raw), "epochs": len(self.history), "loglik": loglik,
-                "validation": validation, "notes": self.notes}  # fmt: skip
+                "validation": validation, "notes": self.notes, "history": columns(self.history)}  # fmt: skip
         mixture = self.winner.transformed(self.shift.numpy(), self.scale.numpy())
         mixture = mixture.with_(labels=labels, units=units, meta=meta)
         notes = tuple(self.notes)

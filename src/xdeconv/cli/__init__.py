@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from . import files, fit, models, rows, select
+from . import explore, files, fit, models, plot, rows, select
 from .app import app, run
 
-__all__ = ["app", "files", "fit", "main", "models", "rows", "select"]
+__all__ = ["app", "explore", "files", "fit", "main", "models", "plot", "rows", "select"]
 
 
 def main() -> None:

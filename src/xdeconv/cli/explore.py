@@ -1,0 +1,30 @@
+"""The command explore."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from . import options
+from .app import app, say
+
+
+@app.command()
+def explore(
+    model: options.Model,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Page to write (.html). Default: MODEL.html.")
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="Title of the page. Default: the model's name.")] = None,
+) -> None:  # fmt: skip
+    """Write one HTML file in which a model can be explored in a browser, without a server or a network."""
+    target = output or model.with_suffix(".html")
+    if target.suffix.lower() not in (".html", ".htm"):
+        raise typer.BadParameter(f"{target} does not end in .html", param_hint="--output")
+    from ..mixture import load
+    from ..report import explore as write_page
+
+    write_page(load(model), target, title=title or model.stem)
+    say(f"written: {target} ({target.stat().st_size / 1e3:,.0f} kB): open it in a browser")

@@ -1,0 +1,223 @@
+"""The command plot: one picture of a model, with rows where it needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from . import options
+from .app import app, say
+
+if TYPE_CHECKING:
+    from ..batch import Batch
+    from ..mixture import Mixture
+
+PICTURES = (".png", ".pdf", ".svg", ".jpg")
+MOST_COORDINATES = 8  # of a corner plot, unless they are named
+NEED_ROWS = ("calibration", "misfit", "denoised")
+TAKE_ROWS = ("corner", "marginal", "sky", "cmd", *NEED_ROWS)
+NO_CONDITION = ("history", *NEED_ROWS)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to draw: the kind of picture, its coordinates, the fixed values, and rows if there are any."""
+
+    kind: str
+    names: list[str | int] | None
+    given: dict[str | int, float]
+    rows: Batch | None
+    components: bool
+
+
+@app.command()
+def plot(
+    model: options.Model,
+    corner: Annotated[
+        str | None, typer.Option(help="Corner plot of coordinates separated by commas, or all. The default picture.")
+    ] = None,
+    density: Annotated[str | None, typer.Option(help="Density of two coordinates: A,B.")] = None,
+    marginal: Annotated[str | None, typer.Option(help="Density of one coordinate.")] = None,
+    sky: Annotated[bool, typer.Option("--sky", help="Map of the sky in Mollweide's projection.")] = False,
+    cmd: Annotated[bool, typer.Option("--cmd", help="Colour-magnitude diagram.")] = False,
+    coordinates: Annotated[
+        str | None, typer.Option(help="For --sky and --cmd, the two coordinates, where labels do not tell: A,B.")
+    ] = None,
+    history: Annotated[bool, typer.Option("--history", help="Training curves.")] = False,
+    calibration: Annotated[
+        list[str] | None,
+        typer.Option(help="Held-out rows: are they where the model says? Files or globs. Repeatable.", metavar="DATA"),
+    ] = None,
+    misfit: Annotated[str | None, typer.Option(help="Map of where rows of --data fit badly: A,B.")] = None,
+    denoised: Annotated[str | None, typer.Option(help="Rows of --data before and after: A,B.")] = None,
+    data: Annotated[
+        list[str] | None, typer.Option(help="Rows to draw with the model. Files or globs. Repeatable.")
+    ] = None,
+    condition: Annotated[
+        list[str] | None, typer.Option(help="Hold coordinates fixed: A=1.0,B=2. Repeatable.")
+    ] = None,
+    components: Annotated[bool, typer.Option("--components", help="Draw the components too.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Picture: .png, .pdf, .svg or .jpg. Default: MODEL-KIND.png.")
+    ] = None,
+    dpi: Annotated[int, typer.Option(help="Dots per inch.", min=20, max=1200)] = 150,
+    most_rows: Annotated[int, typer.Option(help="Rows to use at most, chosen at random.", min=1)] = 100_000,
+    seed: Annotated[int, typer.Option(help="Same seed, same rows.")] = 0,
+    columns: options.Columns = None,
+    where: options.Where = None,
+    error: options.Errors = None,
+    unit: options.Units = None,
+    bad_rows: options.BadRows = "refuse",
+    skip_bad_files: options.SkipBadFiles = False,
+    config: options.Config = None,
+) -> None:  # fmt: skip
+    """Draw a model: corner plot, density, sky, colours and magnitudes, training, calibration, denoised rows."""
+    asked = {"corner": corner, "density": density, "marginal": marginal, "sky": sky, "cmd": cmd, "history": history,
+             "calibration": calibration, "misfit": misfit, "denoised": denoised}  # fmt: skip
+    kind = one_kind(asked)
+    files = [*(data or ()), *(calibration or ())]
+    given = fixed(condition)
+    refuse_mismatch(kind, bool(files), bool(given), coordinates)
+    target = output or model.with_name(f"{model.stem}-{kind}.png")
+    if target.suffix.lower() not in PICTURES:
+        raise typer.BadParameter(f"{target} ends in none of {', '.join(PICTURES)}", param_hint="--output")
+    from ..mixture import load
+
+    mixture = load(model)
+    rows = None
+    if files:
+        arguments = options.opening(columns, error, unit, None, None, None, None, None)
+        reading: dict[str, Any] = {"where": where, "bad_rows": bad_rows, "skip_bad_files": skip_bad_files}
+        rows = some_rows(options.open_for(mixture, files, arguments, **reading), most_rows, seed)
+    words = asked[kind] if isinstance(asked[kind], str) else coordinates
+    names = None if words in (None, "all") else listed(str(words))
+    axes = draw(mixture, Wanted(kind, names, given, rows, components))
+    axes.figure.savefig(target, dpi=dpi)
+    say(f"written: {target}")
+
+
+def one_kind(asked: dict[str, Any]) -> str:
+    """The one picture that is asked for; the corner plot when none is."""
+    kinds = [kind for kind, value in asked.items() if value]
+    if len(kinds) > 1:
+        raise typer.BadParameter("one picture at a time: " + ", ".join(f"--{kind}" for kind in kinds) + " were given")
+    return kinds[0] if kinds else "corner"
+
+
+def refuse_mismatch(kind: str, rows: bool, given: bool, coordinates: str | None) -> None:
+    """Options that the picture does not have are better refused than ignored."""
+    if kind in NEED_ROWS and not rows:
+        raise typer.BadParameter(f"--{kind} needs rows: name files", param_hint="--data")
+    if rows and kind not in TAKE_ROWS:
+        raise typer.BadParameter(f"--{kind} draws no rows", param_hint="--data")
+    if given and kind in NO_CONDITION:
+        raise typer.BadParameter(f"--{kind} is of the whole model", param_hint="--condition")
+    if given and rows:
+        raise typer.BadParameter("rows do not lie at the given values: leave out --data", param_hint="--condition")
+    if coordinates and kind not in ("sky", "cmd", "calibration"):
+        raise typer.BadParameter(f"--{kind} names its own coordinates", param_hint="--coordinates")
+
+
+def listed(words: str) -> list[str | int]:
+    """Coordinates separated by commas: labels, or indices where a word is a whole number."""
+    return [int(word) if word.strip().isdigit() else word.strip() for word in words.split(",")]
+
+
+def fixed(items: Sequence[str] | None) -> dict[str | int, float]:
+    """A=1.0,B=2 as values of coordinates."""
+    words = [word for item in items or () for word in item.split(",") if word.strip()]
+    found: dict[str | int, float] = {}
+    for name, text in (options.pairs(words, "--condition") or {}).items():
+        try:
+            found[listed(name)[0]] = float(text)
+        except ValueError:
+            raise typer.BadParameter(f"{text!r} is no number for {name}", param_hint="--condition") from None
+    return found
+
+
+def some_rows(source: Any, most: int, seed: int) -> Batch:
+    """The rows to draw: all, or some at random."""
+    rows = source.rows
+    if rows > most:
+        say(f"{most:,} of {rows:,} rows, chosen at random")
+    batch = source.sample(min(most, rows), seed)
+    for note in source.notes:
+        say(f"note: {note}")
+    return batch
+
+
+def draw(mixture: Mixture, wanted: Wanted) -> Any:
+    """The axes of a picture, or the first of them."""
+    found = DRAW[wanted.kind](mixture, wanted)
+    return found.flat[0] if hasattr(found, "flat") else found
+
+
+def _corner(mixture: Mixture, wanted: Wanted) -> Any:
+    from .. import plot as pictures
+
+    free = mixture.d - len(wanted.given)
+    if wanted.names is None and free > MOST_COORDINATES:
+        raise ValueError(f"a corner plot of {free} coordinates is not readable: name some with --corner A,B,...")
+    return pictures.corner(
+        mixture, wanted.rows, wanted.names, given=wanted.given or None, components=wanted.components
+    )  # fmt: skip
+
+
+def _density(mixture: Mixture, wanted: Wanted) -> Any:
+    from .. import plot as pictures
+
+    names, given = wanted.names or [], wanted.given or None
+    ax = pictures.density_2d(mixture, names, given=given)
+    return pictures.ellipses(mixture, names, ax, given=given) if wanted.components else ax
+
+
+def _marginal(mixture: Mixture, wanted: Wanted) -> Any:
+    from .. import plot as pictures
+
+    names = wanted.names or []
+    known: dict[str, Any] = {}
+    if wanted.rows is not None:
+        (a,) = mixture.indices(names)
+        S = wanted.rows.covariance()[:, a, a].double().numpy()
+        known = {"data": wanted.rows.x[a].double().numpy(), "noise": None if wanted.rows.noise is None else S}
+    options_ = {"given": wanted.given or None, "components": wanted.components}
+    if len(names) != 1:
+        raise ValueError(f"--marginal takes one coordinate, got {names}")
+    return pictures.marginal_1d(mixture, names[0], **known, **options_)
+
+
+def _sky(mixture: Mixture, wanted: Wanted) -> Any:
+    from .. import plot as pictures
+
+    return pictures.sky(mixture, wanted.names, data=wanted.rows, given=wanted.given or None)
+
+
+def _cmd(mixture: Mixture, wanted: Wanted) -> Any:
+    from .. import plot as pictures
+
+    return pictures.colour_magnitude(mixture, wanted.names, data=wanted.rows, given=wanted.given or None)
+
+
+def _history(mixture: Mixture, wanted: Wanted) -> Any:
+    from .. import plot as pictures
+
+    return pictures.history(mixture)
+
+
+def _with_rows(kind: str) -> Callable[[Mixture, Wanted], Any]:
+    def picture(mixture: Mixture, wanted: Wanted) -> Any:
+        from .. import plot as pictures
+
+        return getattr(pictures, kind)(mixture, wanted.rows, wanted.names)
+
+    return picture
+
+
+DRAW: dict[str, Callable[[Any, Wanted], Any]] = {
+    "corner": _corner, "density": _density, "marginal": _marginal, "sky": _sky, "cmd": _cmd, "history": _history,
+    **{kind: _with_rows(kind) for kind in NEED_ROWS},
+}  # fmt: skip

@@ -1,0 +1,135 @@
+"""What every picture shares: new axes, their titles and limits, colours, and rows in the model's coordinates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.special import ndtri
+
+from ..batch import Batch
+from ..mixture import Coordinate, Mixture
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Array = np.ndarray
+Limits = tuple[float, float]
+Given = Mapping[Any, float]
+"""Values of other coordinates, {label or index: value}, at which a density is taken."""
+
+INSTALL = "pictures need matplotlib: pip install 'xdeconv[plot]'"
+TAIL = 0.003  # of the probability, beyond each end of an axis
+FAINTEST = 0.08  # opacity of the lightest component
+CROWD = 24  # as many components of equal weight may all be opaque
+DENSITY, COMPONENT, DATA, NOISY = "Blues", "tab:orange", "0.25", "tab:red"
+
+
+def new_axes(rows: int = 1, columns: int = 1, size: float | tuple[float, float] = 4.0, **options: Any) -> Any:
+    """Axes (rows, columns) of a new figure, or the axes when there is only one; the figure is ``axes.figure``.
+
+    ``size`` is that of each in inches, or (width, height); other options are those of ``Figure.subplots``.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as problem:
+        raise ImportError(INSTALL) from problem
+    wide, high = (size, size) if isinstance(size, (int, float)) else size
+    figure = Figure(figsize=(columns * wide + 0.5, rows * high), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False, **options)
+    return axes if axes.size > 1 else axes[0, 0]
+
+
+def axis_title(mixture: Mixture, coordinate: Coordinate) -> str:
+    """The label of a coordinate with its unit, or its number when the model names nothing."""
+    a = mixture.indices(coordinate)[0]
+    unit = unit_of(mixture, a)
+    return f"{name_of(mixture, a)} [{unit}]" if unit else name_of(mixture, a)
+
+
+def name_of(mixture: Mixture, coordinate: Coordinate) -> str:
+    """The label of a coordinate, or its number."""
+    a = mixture.indices(coordinate)[0]
+    return mixture.labels[a] if mixture.labels else f"coordinate {a}"
+
+
+def unit_of(mixture: Mixture, coordinate: Coordinate) -> str:
+    """The unit of a coordinate, or nothing."""
+    a = mixture.indices(coordinate)[0]
+    return mixture.units[a] if mixture.units else ""
+
+
+def name_axes(ax: Axes, mixture: Mixture, coordinates: Sequence[Coordinate]) -> Axes:
+    """Titles of both axes from the model."""
+    ax.set_xlabel(axis_title(mixture, coordinates[0]))
+    ax.set_ylabel(axis_title(mixture, coordinates[1]))
+    return ax
+
+
+def span(mixture: Mixture, coordinate: Coordinate, tail: float = TAIL) -> Limits:
+    """The interval of a coordinate that leaves about ``tail`` of the probability beyond each end."""
+    line = mixture.marginal([coordinate])
+    z = ndtri((np.arange(400) + 0.5) / 400)
+    points = (line.means + np.sqrt(line.covariances[:, 0]) * z).ravel()
+    order = np.argsort(points)
+    below = np.cumsum(np.repeat(line.weights / len(z), len(z))[order])
+    low, high = np.interp([tail, 1 - tail], below, points[order])
+    return (float(low), float(high)) if high > low else (float(low) - 0.5, float(high) + 0.5)
+
+
+def with_rows(limits: Limits, values: Array, tail: float = 0.01) -> Limits:
+    """Limits widened to hold all but ``tail`` of the observed values at each end."""
+    seen = values[np.isfinite(values)]
+    if not len(seen):
+        return limits
+    low, high = np.quantile(seen, [tail, 1 - tail])
+    return min(limits[0], float(low)), max(limits[1], float(high))
+
+
+def opacity(weights: Array) -> Array:
+    """Opacities (k,): in proportion to the weight, never quite nothing; 1 for the heaviest unless there is a crowd."""
+    return crowding(weights) * np.minimum(FAINTEST + (1 - FAINTEST) * weights / weights.max(), 1.0)  # rounding
+
+
+def crowding(weights: Array) -> float:
+    """1 when few components carry the weight, less in a crowd, so that many lines together stay readable."""
+    return float(min(1.0, np.sqrt(CROWD * np.sum(weights**2))))
+
+
+def at(mixture: Mixture, given: Given | None) -> Mixture:
+    """The mixture, or what is left of it when other coordinates are known."""
+    return mixture.condition(given) if given else mixture
+
+
+def some(mixture: Mixture, coordinates: Sequence[Coordinate], count: int) -> Mixture:
+    """The marginal of exactly ``count`` coordinates."""
+    if isinstance(coordinates, str) or len(coordinates) != count:
+        raise ValueError(f"give {count} coordinates, by label or index, got {coordinates!r}")
+    return mixture.marginal(coordinates)
+
+
+def rows_of(mixture: Mixture, data: Any, noise: Any = None, error: Any = None) -> Batch:
+    """Checked rows of all the model's coordinates; a picture has no place for projected ones."""
+    batch = mixture.batch(data, noise, error=error)
+    if batch.projection is not None:
+        raise ValueError("rows with a projection have no values of the model's coordinates to draw")
+    return batch
+
+
+def values_of(batch: Batch, columns: Sequence[int]) -> Array:
+    """Values (n, len(columns)) of a batch, NaN where missing."""
+    return batch.x[list(columns)].T.double().numpy()
+
+
+def covariances_of(batch: Batch, columns: Sequence[int]) -> Array:
+    """Noise (n, c, c) of some columns of a batch."""
+    S = batch.covariance().double().numpy()[:, columns][:, :, columns]
+    return np.broadcast_to(S, (batch.n, *S.shape[1:]))
+
+
+def thin(rows: int, most: int, seed: int = 0) -> Array:
+    """Indices of at most ``most`` rows, in order, drawn without favour for any part of a sorted catalogue."""
+    if rows <= most:
+        return np.arange(rows)
+    return np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))

@@ -1,0 +1,180 @@
+"""Whether a model is right about rows that it has not seen: exact under the noisy model, row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.special import ndtr, xlogy
+from scipy.stats import binom
+
+from ..batch import Batch
+from ..mixture import Coordinate, Mixture
+from .axes import Array, covariances_of, name_axes, name_of, new_axes, rows_of, some, values_of
+from .convolving import GROUPS, NUMBERS, distribution, grouped
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+BAND = 0.99  # of right models' bars lie in the band
+FINEST = 8  # columns that a cell of the map of misfit may be cut into
+
+
+def pit(mixture: Mixture, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None) -> Array:
+    """The probability (n, p) of a value below the one observed, each coordinate by itself; NaN where it is missing.
+
+    It is sum_j alpha_j Phi((x - m_j) / sqrt(V_j + S)) with the row's own noise S: even between 0 and 1 if the model is
+    right and the noise is what it is said to be.
+
+    >>> from xdeconv import Mixture
+    >>> pit(Mixture([1.0], [[0.0]], [[[3.0]]]), [[0.0], [1.96 * 2]], noise=[[1.0], [1.0]]).round(3)
+    array([[0.5  ],
+           [0.975]])
+    """
+    batch = mixture.batch(X, noise, projection, error=error)
+    chunks = batch.chunks(max(1, NUMBERS // mixture.k))
+    return np.concatenate([_probabilities(mixture, chunk) for chunk in chunks])
+
+
+def calibration(
+    mixture: Mixture,
+    data: Any,
+    coordinates: Sequence[Coordinate] | None = None,
+    *,
+    noise: Any = None,
+    error: Any = None,
+    bins: int = 20,
+    size: float = 2.6,
+) -> Array:
+    """Axes (d,), one a coordinate: a histogram of :func:`pit` of held-out rows (n, d), over the band of a right model.
+
+    Bars are relative to an even distribution; 99 % of a right model's lie in the grey band. Bars high at both ends:
+    the model is too narrow, or errors are larger than they say. High in the middle: too wide. A slope: shifted.
+    Missing values are left out; the title says how many values were there.
+    """
+    chosen = mixture.indices(range(mixture.d) if coordinates is None else coordinates)
+    batch = rows_of(mixture, data, noise, error)
+    u = pit(mixture, batch)[:, chosen]
+    wide = min(len(chosen), 4)
+    axes = np.atleast_1d(new_axes(-(-len(chosen) // wide), wide, size)).ravel()
+    for ax in axes[len(chosen) :]:
+        ax.set_axis_off()
+    for i, a in enumerate(chosen):
+        seen = u[np.isfinite(u[:, i]), i]
+        _uniform(axes[i], seen, bins)
+        axes[i].set_title(f"{name_of(mixture, a)}: {len(seen):,} values", fontsize="small")
+        axes[i].set_xlabel("probability of less")
+    axes[0].set_ylabel("rows / expected")
+    return axes[: len(chosen)]
+
+
+def misfit(
+    mixture: Mixture,
+    data: Any,
+    coordinates: Sequence[Coordinate],
+    ax: Axes | None = None,
+    *,
+    noise: Any = None,
+    error: Any = None,
+    bins: int = 32,
+    limit: float = 5.0,
+) -> Axes:
+    """Where in two coordinates there are more rows (n, d) than the noisy model expects (red), or fewer (blue).
+
+    The colour is the signed root of the deviance of each cell's count: as if in standard deviations, correct for few
+    rows too. Expected counts are the model with the noise of the very rows; rows that miss a value are left out. The
+    title has the root mean square of all cells: 1 for a right model.
+    """
+    some(mixture, coordinates, 2)
+    chosen = mixture.indices(coordinates)
+    batch = rows_of(mixture, data, noise, error)
+    values, S = values_of(batch, chosen), covariances_of(batch, chosen)
+    seen = np.isfinite(values).all(axis=1)
+    if not seen.any():
+        raise ValueError(f"no row has both {' and '.join(name_of(mixture, a) for a in chosen)}")
+    values, S = values[seen], S[seen]
+    edges = [_edges(values[:, i], bins) for i in range(2)]
+    observed = np.histogram2d(values[:, 0], values[:, 1], bins=edges)[0]
+    expected = len(values) * cell_probability(mixture.marginal(chosen), edges, S)
+    z = _deviance(observed, expected)
+    ax = new_axes(1, 1, 4.6) if ax is None else ax
+    blank = np.ma.masked_where((expected < 0.5) & (observed == 0), z)
+    drawn = ax.pcolormesh(*edges, blank.T, cmap="RdBu_r", vmin=-limit, vmax=limit, rasterized=True)
+    ax.figure.colorbar(drawn, ax=ax, extend="both", label="rows beyond expectation [σ]")
+    rms = np.sqrt(np.mean(blank.compressed() ** 2)) if blank.count() else 0.0
+    ax.set_title(f"{len(values):,} rows, root mean square {rms:.2f}", fontsize="medium")
+    return name_axes(ax, mixture, chosen)
+
+
+def cell_probability(pair: Mixture, edges: Sequence[Array], S: Array, groups: int = GROUPS) -> Array:
+    """Probability (a, b) of each cell between edges (a + 1,) and (b + 1,), the mean over rows with noise S (n, 2, 2).
+
+    Exact along the second coordinate; along the first each cell is cut finely enough for the narrowest components.
+    Rows with nearly the same noise are taken together.
+    """
+    total = np.zeros((len(edges[0]) - 1, len(edges[1]) - 1))
+    for share, noise in grouped(S, groups):
+        total += share * _cells(pair.weights, pair.means, pair.covariances + noise, edges)
+    return total
+
+
+def _probabilities(mixture: Mixture, batch: Batch) -> Array:
+    """pit of one chunk of rows."""
+    x = batch.x.T.double().numpy()
+    S = np.einsum("npp->np", batch.covariance().double().numpy())
+    found = np.full(x.shape, np.nan)
+    for a in range(batch.p):
+        seen = np.isfinite(x[:, a])
+        if batch.projection is None:
+            m, V = mixture.means[:, a], mixture.covariances[:, a, a]
+        else:
+            R = batch.projection[a].T.double().numpy()[seen]
+            m, V = R @ mixture.means.T, np.einsum("nd,kde,ne->nk", R, mixture.covariances, R)
+        noise = np.broadcast_to(S[:, a], len(x))[seen]
+        found[seen, a] = distribution(mixture.weights, m, np.maximum(V, 0.0) + noise[:, None], x[seen, a])
+    return found
+
+
+def _uniform(ax: Axes, u: Array, bins: int) -> None:
+    """Bars relative to even ones, and the band in which a right model's would lie."""
+    n = max(len(u), 1)
+    low, high = binom.interval(BAND, n, 1 / bins)
+    ax.axhspan(low * bins / n, high * bins / n, color="0.85", lw=0)
+    ax.axhline(1.0, color="0.4", lw=0.8)
+    heights = np.histogram(u, bins=bins, range=(0, 1))[0] * bins / n
+    ax.stairs(heights, np.linspace(0, 1, bins + 1), color="tab:blue", lw=1.4)
+    top = max(heights.max(initial=0.0), high * bins / n)
+    ax.set(xlim=(0, 1), ylim=(0, max(1.15 * top, 2.0)), xticks=[0, 0.5, 1])
+
+
+def _edges(values: Array, bins: int) -> Array:
+    """Edges that hold all but two in a thousand of the values at each end."""
+    low, high = np.quantile(values, [0.002, 0.998])
+    return np.linspace(low, high, bins + 1) if high > low else np.linspace(low - 0.5, high + 0.5, bins + 1)
+
+
+def _cells(weights: Array, means: Array, T: Array, edges: Sequence[Array]) -> Array:
+    """Probabilities of cells under one mixture: columns of x by their middle, y by its conditional distribution."""
+    sd = np.sqrt(T[:, 0, 0])
+    width = edges[0][1] - edges[0][0]
+    cuts = int(np.clip(np.ceil(width / (0.7 * np.quantile(sd, 0.05))), 2, FINEST)) if sd.all() else FINEST
+    fine = np.linspace(edges[0][0], edges[0][-1], cuts * (len(edges[0]) - 1) + 1)
+    step, sd = fine[1] - fine[0], np.maximum(sd, np.finfo(float).tiny)
+    in_column = np.diff(ndtr((fine - means[:, :1]) / sd[:, None]), axis=1) * weights[:, None]
+    slope = T[:, 1, 0] / sd**2
+    rest = np.sqrt(np.maximum(T[:, 1, 1] - slope * T[:, 1, 0], np.finfo(float).tiny))
+    middle = means[:, 1:] + slope[:, None] * ((fine[1:] + fine[:-1]) / 2 - means[:, :1])
+    spread = np.hypot(rest, slope * min(step, 1e300) / np.sqrt(12))  # the slope within a column
+    total = np.zeros((len(fine) - 1, len(edges[1]) - 1))
+    for part in np.array_split(np.arange(len(weights)), -(-in_column.size * len(edges[1]) // NUMBERS)):
+        below = ndtr((edges[1] - middle[part, :, None]) / spread[part, None, None])
+        total += np.einsum("kx,kxy->xy", in_column[part], np.diff(below, axis=2))
+    return total.reshape(-1, cuts, total.shape[1]).sum(axis=1)
+
+
+def _deviance(observed: Array, expected: Array) -> Array:
+    """The signed root of a Poisson count's deviance."""
+    E = np.maximum(expected, 1e-12)
+    deviance = 2 * (xlogy(observed, observed / E) - (observed - E))
+    return np.sign(observed - E) * np.sqrt(np.maximum(deviance, 0.0))

@@ -1,0 +1,47 @@
+"""Components as ellipses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..mixture import Coordinate, Mixture, square_root
+from .axes import COMPONENT, Array, Given, at, crowding, name_axes, new_axes, opacity, some
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def ellipses(
+    mixture: Mixture,
+    coordinates: Sequence[Coordinate],
+    ax: Axes | None = None,
+    *,
+    given: Given | None = None,
+    sigma: float = 1.0,
+    color: Any = COMPONENT,
+    linewidth: float = 1.2,
+) -> Axes:
+    """An ellipse of ``sigma`` standard deviations for each component; the heavier, the more opaque."""
+    mixture = at(mixture, given)
+    pair = some(mixture, coordinates, 2)
+    ax = new_axes() if ax is None else ax
+    from matplotlib.collections import LineCollection
+    from matplotlib.colors import to_rgba
+
+    colors = np.tile(to_rgba(color), (pair.k, 1))
+    colors[:, 3] *= opacity(pair.weights)
+    order = np.argsort(pair.weights)
+    curves = outlines(pair.means, pair.covariances, sigma)[order]
+    ax.add_collection(LineCollection(list(curves), colors=colors[order], lw=linewidth * max(crowding(pair.weights), 0.4)))
+    ax.autoscale_view()
+    return name_axes(ax, mixture, coordinates)
+
+
+def outlines(means: Array, covariances: Array, sigma: float = 1.0) -> Array:
+    """Ellipses (n, 65, 2) of ``sigma`` standard deviations about means (n, 2) with covariances (n, 2, 2)."""
+    around = np.linspace(0, 2 * np.pi, 65)
+    circle = sigma * np.stack([np.cos(around), np.sin(around)])
+    return (means[:, :, None] + square_root(covariances) @ circle).transpose(0, 2, 1)

@@ -1,0 +1,77 @@
+"""Rows before and after: what was measured, and what the model makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..mixture import Coordinate, Mixture
+from .axes import Array, covariances_of, name_axes, new_axes, rows_of, some, span, thin, values_of, with_rows
+from .components import outlines
+from .densities import enclosing_levels, on_grid
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+BEFORE, AFTER = "tab:red", "tab:blue"
+CONTOURS = (0.5, 0.9)
+
+
+def denoised(
+    mixture: Mixture,
+    data: Any,
+    coordinates: Sequence[Coordinate],
+    *,
+    noise: Any = None,
+    error: Any = None,
+    points: int = 200,
+    seed: int = 0,
+    bins: int = 150,
+) -> Array:
+    """Two axes (2,): rows as measured and as denoised, each with its one-sigma ellipse, over the model's density.
+
+    All coordinates of ``data`` (n, d) help to denoise the two that are drawn. At most ``points`` rows are drawn, by
+    lot; a row that misses one of the two is drawn only after, and the title says how many there are.
+    """
+    some(mixture, coordinates, 2)
+    chosen = mixture.indices(coordinates)
+    rows = rows_of(mixture, data, noise, error)
+    if not rows.n:
+        raise ValueError("data has no rows to denoise")
+    import torch
+
+    rows = rows.rows(torch.from_numpy(thin(rows.n, points, seed)))
+    before, S = values_of(rows, chosen), covariances_of(rows, chosen)
+    posterior = mixture.posterior(rows).marginal(chosen)
+    after, V = posterior.mean(), posterior.covariance()
+    limits = [with_rows(with_rows(span(mixture, a), before[:, i]), after[:, i]) for i, a in enumerate(chosen)]
+    left, right = new_axes(1, 2, 4.4, sharex=True, sharey=True)[0]
+    seen = np.isfinite(before).all(axis=1)
+    _points(left, before[seen], S[seen], BEFORE)
+    _points(right, after, V, AFTER)
+    lost = int((~seen).sum())
+    left.set_title(f"measured: {seen.sum()} rows" + (f" ({lost} miss a value)" if lost else ""), fontsize="medium")
+    right.set_title(f"denoised: {rows.n} rows", fontsize="medium")
+    pair = mixture.marginal(chosen)
+    for ax in (left, right):
+        _contours(ax, pair, limits, bins)
+        ax.set(xlim=limits[0], ylim=limits[1])
+        name_axes(ax, mixture, chosen).label_outer()
+    return np.array([left, right])
+
+
+def _points(ax: Axes, means: Array, covariances: Array, color: str) -> None:
+    from matplotlib.collections import LineCollection
+
+    alpha = float(np.clip(30 / max(len(means), 1), 0.15, 0.6))
+    curves = list(outlines(means, covariances))
+    ax.add_collection(LineCollection(curves, colors=color, lw=0.6, alpha=alpha, zorder=2))
+    ax.plot(means[:, 0], means[:, 1], ".", color=color, ms=4, mew=0, zorder=3)
+
+
+def _contours(ax: Axes, pair: Mixture, limits: Sequence[tuple[float, float]], bins: int) -> None:
+    x, y, density = on_grid(pair, limits[0], limits[1], bins)
+    levels = enclosing_levels(density, CONTOURS)
+    ax.contour(x, y, density, levels=levels, colors="0.3", linewidths=0.8, alpha=0.7, zorder=1)

@@ -1,0 +1,152 @@
+"""Densities of one and two coordinates, in closed form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.stats import norm
+
+from .. import checks
+from ..mixture import Coordinate, Mixture
+from .axes import (
+    COMPONENT,
+    DATA,
+    DENSITY,
+    NOISY,
+    Array,
+    Given,
+    Limits,
+    at,
+    axis_title,
+    name_axes,
+    new_axes,
+    opacity,
+    some,
+    span,
+    with_rows,
+)  # fmt: skip
+from .convolving import noisy_density
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+ENCLOSED = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.68, 0.8, 0.9, 0.95, 0.99)  # of the probability, inside each contour
+BARS = 60
+
+
+def density_2d(
+    mixture: Mixture,
+    coordinates: Sequence[Coordinate],
+    ax: Axes | None = None,
+    *,
+    given: Given | None = None,
+    limits: tuple[Limits, Limits] | None = None,
+    enclosed: Sequence[float] = ENCLOSED,
+    bins: int = 200,
+    cmap: str = DENSITY,
+    alpha: float = 1.0,
+) -> Axes:
+    """The density of two coordinates, at ``given`` others: bands that enclose given fractions of what is shown."""
+    mixture = at(mixture, given)
+    pair = some(mixture, coordinates, 2)
+    ax = new_axes() if ax is None else ax
+    from matplotlib import colormaps
+
+    wide, high = limits or (span(pair, 0), span(pair, 1))
+    x, y, density = on_grid(pair, wide, high, bins)
+    levels = enclosing_levels(density, enclosed)
+    shades = colormaps[cmap](np.linspace(0.05, 0.9, len(levels)))
+    ax.contourf(x, y, density, levels=[*levels, np.inf], colors=shades, alpha=alpha)
+    ax.contour(x, y, density, levels=levels, colors="k", linewidths=0.4, alpha=0.5)
+    ax.set(xlim=wide, ylim=high)
+    return name_axes(ax, mixture, coordinates)
+
+
+def marginal_1d(
+    mixture: Mixture,
+    coordinate: Coordinate,
+    ax: Axes | None = None,
+    *,
+    data: Any = None,
+    noise: Any = None,
+    error: Any = None,
+    given: Given | None = None,
+    limits: Limits | None = None,
+    components: bool = True,
+    bins: int = 400,
+) -> Axes:
+    """The density of one coordinate, at ``given`` others, its components below it, over a histogram of ``data`` (n,).
+
+    With the data's ``noise`` (variances, (n,)) or ``error`` (standard deviations, (n,)), or one number for all, a
+    dashed line shows what the model expects of the noisy values: that is what the histogram should follow.
+    """
+    mixture = at(mixture, given)
+    line = some(mixture, [coordinate], 1)
+    ax = new_axes() if ax is None else ax
+    values, variances = _observed(data, noise, error)
+    low, high = limits or with_rows(span(line, 0), values)
+    x = np.linspace(low, high, bins)
+    if len(values):
+        _histogram(ax, values, low, high)
+    if components:
+        _components(ax, line, x)
+    ax.plot(x, np.exp(line.log_prob(x[:, None])), color="k", lw=1.2)
+    if variances is not None and len(values):
+        ax.plot(x, noisy_density(line, x, variances), "--", color=NOISY, lw=1.0)
+    ax.set_xlim(low, high)
+    ax.set_ylim(bottom=0)
+    ax.set_xlabel(axis_title(mixture, coordinate))
+    ax.set_ylabel("density")
+    return ax
+
+
+def enclosing_levels(density: Array, enclosed: Sequence[float]) -> Array:
+    """Increasing densities whose contours enclose the fractions ``enclosed`` of a density on an even grid."""
+    ordered = np.sort(density, axis=None)[::-1]
+    inside = np.cumsum(ordered) / ordered.sum()
+    return np.unique(ordered[np.minimum(np.searchsorted(inside, enclosed), ordered.size - 1)])
+
+
+def on_grid(pair: Mixture, wide: Limits, high: Limits, bins: int) -> tuple[Array, Array, Array]:
+    """x (bins,), y (bins,) and the density (bins, bins) of two coordinates, rows along y."""
+    x, y = np.linspace(*wide, bins), np.linspace(*high, bins)
+    grid = np.stack(np.meshgrid(x, y), -1).reshape(-1, 2)
+    return x, y, np.exp(pair.log_prob(grid)).reshape(bins, bins)
+
+
+def _components(ax: Axes, line: Mixture, x: Array) -> None:
+    from matplotlib.collections import LineCollection
+    from matplotlib.colors import to_rgba
+
+    order = np.argsort(line.weights)
+    each = norm.pdf(x, line.means[order], np.sqrt(line.covariances[order, 0])) * line.weights[order, None]
+    colors = np.tile(to_rgba(COMPONENT), (line.k, 1))
+    colors[:, 3] = opacity(line.weights)[order]
+    curves = np.stack(np.broadcast_arrays(x, each), axis=-1)
+    ax.add_collection(LineCollection(list(curves), colors=colors, lw=0.8 * max(crowding(line.weights), 0.5)))
+
+
+def _histogram(ax: Axes, values: Array, low: float, high: float) -> None:
+    inside = values[(values >= low) & (values <= high)]
+    share = np.full(len(inside), BARS / ((high - low) * len(values)))
+    ax.hist(inside, bins=BARS, range=(low, high), weights=share, color=DATA, alpha=0.2)
+
+
+def _observed(data: Any, noise: Any, error: Any) -> tuple[Array, Array | None]:
+    """The values that are there, and the variances of their noise if any is given."""
+    if noise is not None and error is not None:
+        raise ValueError("give noise (variances) or error (standard deviations), not both")
+    values = np.empty(0) if data is None else checks.to_array(data, "data").ravel()
+    spread = error if noise is None else noise
+    if spread is None:
+        return values[np.isfinite(values)], None
+    known = checks.to_array(spread, "noise").ravel()
+    if known.size not in (1, len(values)):
+        raise ValueError(f"data has {len(values)} values and its noise or error {known.size}")
+    variances = np.broadcast_to(known if noise is not None else known**2, values.shape)[np.isfinite(values)]
+    bad = ~(np.isfinite(variances) & (variances >= 0))
+    if bad.any():
+        raise ValueError(f"noise of value {int(bad.argmax())} of those observed is negative or not finite")
+    return values[np.isfinite(values)], variances

@@ -1,0 +1,120 @@
+"""The colour-magnitude diagram."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..mixture import Coordinate, Mixture
+from .axes import (
+    DATA,
+    Array,
+    Given,
+    Limits,
+    at,
+    covariances_of,
+    name_axes,
+    new_axes,
+    rows_of,
+    some,
+    span,
+    thin,
+    values_of,
+    with_rows,
+)  # fmt: skip
+from .densities import enclosing_levels, on_grid
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLOURS = ("bp_rp", "g_rp", "bp_g", "b_v", "g_r", "g_i", "bt_vt", "j_k")
+MAGNITUDES = (
+    "phot_g_mean_mag",
+    "mg",
+    "m_g",
+    "absolute_magnitude",
+    "absmag",
+    "g_mag",
+    "gmag",
+    "vt_mag",
+    "vmag",
+    "hp_mag",
+)
+DEEPEST = 1e3  # from the highest density to the lowest that is shown
+CONTOURS = (0.1, 0.3, 0.5, 0.7, 0.9)
+
+
+def colour_magnitude(
+    mixture: Mixture,
+    coordinates: Sequence[Coordinate] | None = None,
+    ax: Axes | None = None,
+    *,
+    data: Any = None,
+    noise: Any = None,
+    error: Any = None,
+    given: Given | None = None,
+    bins: int = 300,
+    points: int = 5000,
+    cmap: str = "magma",
+) -> Axes:
+    """The density of a colour and a magnitude, bright at the top, on a logarithmic scale.
+
+    ``coordinates`` are (colour, magnitude); by default the first that the labels name, such as bp_rp and
+    phot_g_mean_mag. With ``data`` (n, d), a second axes to its left has the noisy rows on the same limits, a cross
+    showing the typical error where ``noise`` or ``error`` is given; the axes of the density is returned.
+    """
+    if given and data is not None:
+        raise ValueError("rows do not lie at the given values: draw data or given, not both")
+    mixture = at(mixture, given)
+    colour, magnitude = mixture.indices(_photometry(mixture) if coordinates is None else coordinates)
+    pair = some(mixture, [colour, magnitude], 2)
+    wide, high = span(pair, 0, 0.001), span(pair, 1, 0.001)
+    rows = None if data is None else rows_of(mixture, data, noise, error)
+    if rows is not None:
+        values = values_of(rows, [colour, magnitude])
+        wide, high = with_rows(wide, values[:, 0]), with_rows(high, values[:, 1])
+    if ax is None:
+        found = new_axes(1, 1 if rows is None else 2, 4.4, sharex=True, sharey=True)
+        ax = found if rows is None else found[0, 1]
+        if rows is not None:
+            _rows(found[0, 0], values, covariances_of(rows, [colour, magnitude]), points)
+            name_axes(found[0, 0], mixture, [colour, magnitude]).set_title("noisy rows", fontsize="medium")
+            ax.set_title("true values", fontsize="medium")
+    elif rows is not None:
+        _rows(ax, values, covariances_of(rows, [colour, magnitude]), points)
+    _density(ax, pair, wide, high, bins, cmap)
+    ax.set(xlim=wide, ylim=high[::-1])
+    return name_axes(ax, mixture, [colour, magnitude])
+
+
+def _density(ax: Axes, pair: Mixture, wide: Limits, high: Limits, bins: int, cmap: str) -> None:
+    from matplotlib.colors import LogNorm
+
+    x, y, density = on_grid(pair, wide, high, bins)
+    top = density.max()
+    norm = LogNorm(top / DEEPEST, top, clip=True)
+    ax.pcolormesh(x, y, np.maximum(density, top / DEEPEST), norm=norm, cmap=cmap, rasterized=True)
+    ax.contour(x, y, density, levels=enclosing_levels(density, CONTOURS), colors="w", linewidths=0.6, alpha=0.7)
+
+
+def _rows(ax: Axes, values: Array, S: Array, points: int) -> None:
+    """Rows as dots, and a cross for the median error."""
+    few = values[thin(len(values), points)]
+    ax.plot(few[:, 0], few[:, 1], ".", color=DATA, ms=2, mew=0, alpha=0.5, rasterized=True)
+    sd = np.sqrt(np.median(np.einsum("naa->na", S), axis=0)) if len(S) else np.zeros(2)
+    if sd.any():
+        x, y = np.nanquantile(values[:, 0], 0.95), np.nanquantile(values[:, 1], 0.1)
+        ax.errorbar([x], [y], xerr=sd[:1], yerr=sd[1:], color="tab:red", capsize=2, label="median error")
+        ax.legend(loc="lower left", fontsize="small")
+
+
+def _photometry(mixture: Mixture) -> list[str]:
+    """The colour and the magnitude among the labels."""
+    known = {label.lower(): label for label in mixture.labels or ()}
+    chosen = [next((known[name] for name in names if name in known), None) for names in (COLOURS, MAGNITUDES)]
+    if None in chosen:
+        what = f"the model has {list(mixture.labels)}" if mixture.labels else "the model has no labels"
+        raise ValueError(f"which coordinates are colour and magnitude? Name them: {what}")
+    return [name for name in chosen if name is not None]

@@ -1,0 +1,116 @@
+"""The sky: positions in Mollweide's projection, which keeps areas."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..mixture import Coordinate, Mixture
+from ..units import ANGLES, factor
+from .axes import Array, Given, at, new_axes, rows_of, thin, unit_of, values_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+POSITIONS = (("ra", "dec"), ("l", "b"), ("ecl_lon", "ecl_lat"), ("ra_deg", "dec_deg"))
+SQUARE_DEGREES = (180 / np.pi) ** 2
+RANGE = 1e3  # of densities, from the darkest to the brightest
+BRIGHTEST = 0.998  # quantile of the sky: the poles, where a longitude means nothing, must not set the scale
+
+
+def sky(
+    mixture: Mixture,
+    coordinates: Sequence[Coordinate] | None = None,
+    ax: Axes | None = None,
+    *,
+    data: Any = None,
+    given: Given | None = None,
+    center: float = 0.0,
+    bins: int = 180,
+    points: int = 5000,
+    cmap: str = "magma",
+) -> Axes:
+    """The density per square degree over the whole sky, on a logarithmic scale, with east to the left.
+
+    ``coordinates`` are a longitude and a latitude in degrees or the model's unit; by default ra and dec, or l and b.
+    ``center`` is the longitude in the middle, in degrees. What the model puts beyond 360 degrees or over a pole is
+    shown where it is on the sky. ``data`` (n, d) is drawn as at most ``points`` dots. ``ax`` must be of the projection
+    "mollweide".
+    """
+    mixture = at(mixture, given)
+    longitude, latitude = mixture.indices(_positions(mixture, coordinates))
+    if ax is None:
+        ax = new_axes(1, 1, (8.0, 4.6), subplot_kw={"projection": "mollweide"})
+    from matplotlib.colors import LogNorm
+
+    to_degrees = np.array([_degrees(mixture, a) for a in (longitude, latitude)])
+    x, y, density = sky_density(mixture.marginal([longitude, latitude]), to_degrees, center, bins)
+    top = np.quantile(density, BRIGHTEST)
+    norm = LogNorm(top / RANGE, top, clip=True)
+    drawn = ax.pcolormesh(-np.radians(x), np.radians(y), density, norm=norm, cmap=cmap, rasterized=True)
+    ax.figure.colorbar(drawn, ax=ax, shrink=0.7, pad=0.03, extend="both", label="density per square degree")
+    if data is not None:
+        rows = values_of(rows_of(mixture, data), [longitude, latitude]) * to_degrees
+        rows = rows[thin(len(rows), points)]
+        x_rows = -np.radians(np.mod(rows[:, 0] - center + 180, 360) - 180)
+        ax.plot(x_rows, np.radians(rows[:, 1]), ".", color="w", ms=1.5, mew=0, alpha=0.5, rasterized=True)
+    return _graticule(ax, mixture, (longitude, latitude), center)
+
+
+def sky_density(pair: Mixture, to_degrees: Array, center: float, bins: int) -> tuple[Array, Array, Array]:
+    """Edges of longitude about the centre and of latitude, in degrees, and the density per square degree in each cell.
+
+    The cells are (bins, 2 bins). A longitude of 370 is one of 10, a latitude of 95 one of 85 on the other side.
+    """
+    x, y = np.linspace(-180, 180, 2 * bins + 1), np.linspace(-90, 90, bins + 1)
+    lon, lat = np.meshgrid((x[1:] + x[:-1]) / 2 + center, (y[1:] + y[:-1]) / 2)
+    total = np.zeros(lon.shape)
+    for turned, image in ((0, lat), (180, 180 - lat), (180, -180 - lat)):
+        for around in (-720, -360, 0, 360, 720):
+            rows = np.stack([lon + turned + around, image], axis=-1).reshape(-1, 2)
+            near = _near(pair, rows / to_degrees)
+            total.flat[near] += np.exp(pair.log_prob(rows[near] / to_degrees)) / to_degrees.prod()
+    return x, y, np.maximum(total / np.cos(np.radians(lat)), np.finfo(float).tiny)
+
+
+def _near(pair: Mixture, rows: Array) -> Array:
+    """Which rows (n, 2) are within eight standard deviations of any component, in each coordinate: bounds only."""
+    sd = 8 * np.sqrt(np.einsum("kaa->ka", pair.covariances))
+    low, high = (pair.means - sd).min(axis=0), (pair.means + sd).max(axis=0)
+    return np.flatnonzero(((rows >= low) & (rows <= high)).all(axis=1))
+
+
+def _positions(mixture: Mixture, coordinates: Sequence[Coordinate] | None) -> Sequence[Coordinate]:
+    if coordinates is not None:
+        if isinstance(coordinates, str) or len(coordinates) != 2:
+            raise ValueError(f"give a longitude and a latitude, by label or index, got {coordinates!r}")
+        return coordinates
+    labels = mixture.labels or ()
+    for pair in POSITIONS:
+        if set(pair) <= set(labels):
+            return pair
+    raise ValueError(f"which coordinates are longitude and latitude? The model has {list(labels) or 'no labels'}")
+
+
+def _degrees(mixture: Mixture, coordinate: int) -> float:
+    """What turns a coordinate into degrees."""
+    unit = unit_of(mixture, coordinate) or "deg"
+    if unit not in ANGLES:
+        raise ValueError(f"coordinate {coordinate} is in {unit!r}, which is no angle on the sky")
+    return factor(unit, "deg", "a position")
+
+
+def _graticule(ax: Axes, mixture: Mixture, pair: tuple[int, int], center: float) -> Axes:
+    """Longitudes to the left, in degrees, named as the model names them."""
+    names = mixture.labels or ("longitude", "latitude")
+    lines = np.arange(-150, 151, 30)
+    ax.set_xticks(np.radians(lines), [f"{(center - at_x) % 360:.0f}°" for at_x in lines])
+    ax.tick_params(axis="x", colors="w", labelsize="small")
+    for text in ax.get_xticklabels():
+        text.set_alpha(0.8)
+    ax.grid(color="w", alpha=0.25, lw=0.5)
+    ax.set_xlabel(names[pair[0]] if mixture.labels else names[0])
+    ax.set_ylabel(names[pair[1]] if mixture.labels else names[1])
+    return ax

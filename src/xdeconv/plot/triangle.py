@@ -1,0 +1,84 @@
+"""The corner plot: every coordinate against every other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..mixture import Coordinate, Mixture
+from .axes import DATA, Array, Given, Limits, at, covariances_of, new_axes, rows_of, span, thin, values_of, with_rows
+from .components import ellipses
+from .densities import density_2d, marginal_1d
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+OVER_DATA = (0.1, 0.3, 0.5, 0.68, 0.8, 0.9, 0.95, 0.99)
+
+
+def corner(
+    mixture: Mixture,
+    data: Any = None,
+    coordinates: Sequence[Coordinate] | None = None,
+    *,
+    noise: Any = None,
+    error: Any = None,
+    given: Given | None = None,
+    components: bool = False,
+    size: float = 2.2,
+    points: int = 5000,
+    bins: int = 100,
+) -> Array:
+    """A triangle of axes (d, d): marginals on the diagonal, pairs below it, over ``points`` rows of data (n, d).
+
+    Rows are grey, the density of the true values blue. With ``noise`` or ``error`` the diagonal shows too, dashed in
+    red, what the model expects of the noisy values. ``given`` are values of coordinates to hold fixed.
+    """
+    if given and data is not None:
+        raise ValueError("rows do not lie at the given values: draw data or given, not both")
+    mixture = at(mixture, given)
+    chosen = mixture.indices(range(mixture.d) if coordinates is None else coordinates)
+    axes = np.atleast_2d(new_axes(len(chosen), len(chosen), size))
+    batch = None if data is None else rows_of(mixture, data, noise, error)
+    rows = np.empty((0, len(chosen))) if batch is None else values_of(batch, chosen)
+    noisy = batch is not None and batch.noise is not None
+    S = covariances_of(batch, chosen) if noisy and batch is not None else None
+    limits = [with_rows(span(mixture, a), rows[:, i]) for i, a in enumerate(chosen)]
+    few = rows[thin(len(rows), points)]
+    for i, a in enumerate(chosen):
+        values, variances = rows[:, i] if len(rows) else None, None if S is None else S[:, i, i]
+        marginal_1d(mixture, a, axes[i, i], data=values, noise=variances, limits=limits[i], components=components)
+        axes[i, i].set(ylabel="", yticks=[])
+        for j, b in enumerate(chosen[:i]):
+            _pair(mixture, (b, a), axes[i, j], few[:, [j, i]], (limits[j], limits[i]), components, bins)
+    _tidy(axes)
+    return axes
+
+
+def _pair(
+    mixture: Mixture, pair: Sequence[int], ax: Axes, rows: Array, limits: tuple[Limits, Limits], components: bool,
+    bins: int,
+) -> None:  # fmt: skip
+    if len(rows):
+        ax.plot(rows[:, 0], rows[:, 1], ".", color=DATA, alpha=0.25, ms=1.5, mew=0, rasterized=True, zorder=0)
+        density_2d(mixture, pair, ax, limits=limits, bins=bins, enclosed=OVER_DATA, alpha=0.75)
+    else:
+        density_2d(mixture, pair, ax, limits=limits, bins=bins)
+    if components:
+        ellipses(mixture, pair, ax, linewidth=0.8)
+
+
+def _tidy(axes: Array) -> None:
+    """Nothing above the diagonal; numbers and names only at the left and at the foot."""
+    for ax in axes[np.triu_indices(len(axes), 1)]:
+        ax.set_axis_off()
+    for ax in axes.flat:
+        ax.label_outer()
+        ax.tick_params(labelsize="small")
+        ax.xaxis.set_tick_params(rotation=45)
+        ax.locator_params(axis="x", nbins=4)
+    for ax in axes[np.tril_indices(len(axes), -1)]:
+        ax.locator_params(axis="y", nbins=4)
+    axes[0, 0].figure.align_labels()
