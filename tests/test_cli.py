@@ -67,7 +67,7 @@ def test_every_command_and_option_is_documented(name, command):
 
 def test_all_commands_are_there():
     wanted = {"fit", "score", "sample", "posterior", "condition", "classify", "members", "info", "prepare", "simulate",
-              "demo", "export", "select"}  # fmt: skip
+              "demo", "export", "select", "plot", "explore"}  # fmt: skip
     assert wanted <= {name for name, _ in commands()}
 
 
@@ -79,7 +79,8 @@ def test_exit_codes_are_documented(call):
 
 
 def test_help_imports_nothing_heavy():
-    code = "import sys, xdeconv.cli; print([m for m in ('torch', 'numpy', 'pyarrow', 'scipy') if m in sys.modules])"
+    heavy = ("torch", "numpy", "pyarrow", "scipy", "matplotlib")
+    code = f"import sys, xdeconv.cli; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
@@ -167,6 +168,55 @@ def test_sample_and_condition_and_info(folder, call):
     assert np.allclose(xd.load(folder / "given.safetensors").means, given.means)
     assert "mixture of 2 Gaussians in 7 dimensions" in call("info", folder / "model.safetensors")[1]
     assert "600 rows in 3 pieces" in call("info", folder / "stars.parquet")[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("corner", ("--corner", "parallax,bp_rp", "--condition", "phot_g_mean_mag=15,pmra=1")),
+        ("corner", ("--corner", "parallax,bp_rp", "--data", "stars.parquet", "--components")),
+        ("density", ("--density", "bp_rp,phot_g_mean_mag", "--components")),
+        ("marginal", ("--marginal", "parallax", "--data", "stars.parquet")),
+        ("sky", ("--sky",)),
+        ("cmd", ("--cmd", "--condition", "parallax=2")),
+        ("history", ("--history",)),
+        ("calibration", ("--calibration", "stars.parquet", "--where", "ruwe < 1.2")),
+        ("misfit", ("--misfit", "parallax,pmra", "--data", "stars.parquet")),
+        ("denoised", ("--denoised", "parallax,pmra", "--data", "stars.parquet", "--most-rows", 50)),
+    ],
+)
+def test_plot(folder, call, kind, words, monkeypatch):
+    monkeypatch.chdir(folder)
+    code, _, err = call("plot", "model.safetensors", *words, "--dpi", 30)
+    assert code == 0, err
+    target = folder / f"model-{kind}.png"
+    assert f"written: {target.name}" in err
+    assert target.read_bytes()[:4] == b"\x89PNG"
+    target.unlink()
+
+
+def test_plot_refuses_what_does_not_go_together(folder, call):
+    def words(*more):
+        code, _, err = call("plot", folder / "model.safetensors", "-o", folder / "p.png", *more)
+        return code, err
+
+    assert words("--sky", "--cmd")[0] == 2
+    assert "--sky, --cmd" in words("--sky", "--cmd")[1]
+    assert words("--misfit", "parallax,pmra")[0] == 2
+    assert words("--history", "--data", folder / "stars.parquet")[0] == 2
+    assert words("--history", "--condition", "parallax=1")[0] == 2
+    assert words("--condition", "parallax=wide")[0] == 2
+    assert words("--corner", "parallax,nothing")[0] == 1
+    assert words("-o", folder / "p.txt")[0] == 2
+    assert not (folder / "p.png").exists()
+
+
+def test_explore(folder, call):
+    code, _, err = call("explore", folder / "model.safetensors", "-o", folder / "page.html", "--title", "Stars")
+    assert code == 0
+    assert "page.html" in err
+    assert "<title>Stars</title>" in (folder / "page.html").read_text()
+    assert call("explore", folder / "model.safetensors", "-o", folder / "page.txt")[0] == 2
 
 
 def test_classify_and_members(folder, call):

@@ -142,6 +142,8 @@ def fixed(items: Sequence[str] | None) -> dict[str | int, float]:
 def some_rows(source: Any, most: int, seed: int) -> Batch:
     """The rows to draw: all, or some at random."""
     rows = source.rows
+    if not rows:
+        raise ValueError("there are no rows to draw")
     if rows > most:
         say(f"{most:,} of {rows:,} rows, chosen at random")
     batch = source.sample(min(most, rows), seed)
@@ -179,15 +181,17 @@ def _marginal(mixture: Mixture, wanted: Wanted) -> Any:
     from .. import plot as pictures
 
     names = wanted.names or []
-    known: dict[str, Any] = {}
-    if wanted.rows is not None:
-        (a,) = mixture.indices(names)
-        S = wanted.rows.covariance()[:, a, a].double().numpy()
-        known = {"data": wanted.rows.x[a].double().numpy(), "noise": None if wanted.rows.noise is None else S}
-    options_ = {"given": wanted.given or None, "components": wanted.components}
     if len(names) != 1:
         raise ValueError(f"--marginal takes one coordinate, got {names}")
-    return pictures.marginal_1d(mixture, names[0], **known, **options_)
+    values, noise = None, None
+    if wanted.rows is not None:
+        (a,) = mixture.indices(names)
+        values = wanted.rows.x[a].double().numpy()
+        noise = None if wanted.rows.noise is None else wanted.rows.covariance()[:, a, a].double().numpy()
+    given = wanted.given or None
+    return pictures.marginal_1d(
+        mixture, names[0], data=values, noise=noise, given=given, components=wanted.components
+    )  # fmt: skip
 
 
 def _sky(mixture: Mixture, wanted: Wanted) -> Any:

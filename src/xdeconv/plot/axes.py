@@ -133,3 +133,11 @@ def thin(rows: int, most: int, seed: int = 0) -> Array:
     if rows <= most:
         return np.arange(rows)
     return np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))
+
+
+def scatter(ax: Axes, values: Array, color: Any = DATA, zorder: float = 1.0) -> None:
+    """Rows (n, 2) as dots: small and faint when there are many, so that crowds show as shades."""
+    seen = values[np.isfinite(values).all(axis=1)]
+    crowd = np.sqrt(max(len(seen), 1) / 200)
+    size, alpha = float(np.clip(5 / crowd, 1.5, 5)), float(np.clip(0.8 / crowd, 0.25, 0.8))
+    ax.plot(seen[:, 0], seen[:, 1], ".", color=color, alpha=alpha, ms=size, mew=0, rasterized=True, zorder=zorder)

@@ -35,7 +35,9 @@ def ellipses(
     colors[:, 3] *= opacity(pair.weights)
     order = np.argsort(pair.weights)
     curves = outlines(pair.means, pair.covariances, sigma)[order]
-    ax.add_collection(LineCollection(list(curves), colors=colors[order], lw=linewidth * max(crowding(pair.weights), 0.4)))
+    ax.add_collection(
+        LineCollection(list(curves), colors=colors[order], lw=linewidth * max(crowding(pair.weights), 0.4))
+    )
     ax.autoscale_view()
     return name_axes(ax, mixture, coordinates)
 

@@ -20,6 +20,7 @@ from .axes import (
     Limits,
     at,
     axis_title,
+    crowding,
     name_axes,
     new_axes,
     opacity,

@@ -9,7 +9,6 @@ import numpy as np
 
 from ..mixture import Coordinate, Mixture
 from .axes import (
-    DATA,
     Array,
     Given,
     Limits,
@@ -18,6 +17,7 @@ from .axes import (
     name_axes,
     new_axes,
     rows_of,
+    scatter,
     some,
     span,
     thin,
@@ -101,8 +101,7 @@ def _density(ax: Axes, pair: Mixture, wide: Limits, high: Limits, bins: int, cma
 
 def _rows(ax: Axes, values: Array, S: Array, points: int) -> None:
     """Rows as dots, and a cross for the median error."""
-    few = values[thin(len(values), points)]
-    ax.plot(few[:, 0], few[:, 1], ".", color=DATA, ms=2, mew=0, alpha=0.5, rasterized=True)
+    scatter(ax, values[thin(len(values), points)])
     sd = np.sqrt(np.median(np.einsum("naa->na", S), axis=0)) if len(S) else np.zeros(2)
     if sd.any():
         x, y = np.nanquantile(values[:, 0], 0.95), np.nanquantile(values[:, 1], 0.1)

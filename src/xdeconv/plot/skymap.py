@@ -9,7 +9,7 @@ import numpy as np
 
 from ..mixture import Coordinate, Mixture
 from ..units import ANGLES, factor
-from .axes import Array, Given, at, new_axes, rows_of, thin, unit_of, values_of
+from .axes import Array, Given, at, new_axes, rows_of, scatter, thin, unit_of, values_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,8 +54,8 @@ def sky(
     if data is not None:
         rows = values_of(rows_of(mixture, data), [longitude, latitude]) * to_degrees
         rows = rows[thin(len(rows), points)]
-        x_rows = -np.radians(np.mod(rows[:, 0] - center + 180, 360) - 180)
-        ax.plot(x_rows, np.radians(rows[:, 1]), ".", color="w", ms=1.5, mew=0, alpha=0.5, rasterized=True)
+        longitudes = np.mod(rows[:, 0] - center + 180, 360) - 180
+        scatter(ax, np.radians(np.stack([-longitudes, rows[:, 1]], axis=1)), "w", zorder=2)
     return _graticule(ax, mixture, (longitude, latitude), center)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..mixture import Coordinate, Mixture
-from .axes import DATA, Array, Given, Limits, at, covariances_of, new_axes, rows_of, span, thin, values_of, with_rows
+from .axes import Array, Given, Limits, at, covariances_of, new_axes, rows_of, scatter, span, thin, values_of, with_rows
 from .components import ellipses
 from .densities import density_2d, marginal_1d
 
@@ -62,7 +62,7 @@ def _pair(
     bins: int,
 ) -> None:  # fmt: skip
     if len(rows):
-        ax.plot(rows[:, 0], rows[:, 1], ".", color=DATA, alpha=0.25, ms=1.5, mew=0, rasterized=True, zorder=0)
+        scatter(ax, rows, zorder=0)
         density_2d(mixture, pair, ax, limits=limits, bins=bins, enclosed=OVER_DATA, alpha=0.75)
     else:
         density_2d(mixture, pair, ax, limits=limits, bins=bins)
