@@ -22,7 +22,7 @@ from .mixture import Mixture
 from .plot.axes import span
 
 Array = np.ndarray
-SCRIPTS = ("mixture.js", "picture.js", "explorer.js")
+SCRIPTS = ("mixture.js", "picture.js", "explorer.js", "components.js", "controls.js", "training.js", "start.js")
 TAIL = 0.001  # of the probability, beyond each end of a slider
 
 

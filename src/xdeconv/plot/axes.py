@@ -22,7 +22,7 @@ Given = Mapping[Any, float]
 INSTALL = "pictures need matplotlib: pip install 'xdeconv[plot]'"
 TAIL = 0.003  # of the probability, beyond each end of an axis
 FAINTEST = 0.08  # opacity of the lightest component
-CROWD = 24  # as many components of equal weight may all be opaque
+CROWD = 80  # as many components of equal weight may all be opaque
 DENSITY, COMPONENT, DATA, NOISY = "Blues", "tab:orange", "0.25", "tab:red"
 
 

@@ -1,0 +1,3 @@
+/* Last: everything is defined. */
+
+start();
