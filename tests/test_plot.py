@@ -73,8 +73,11 @@ def test_heavier_components_are_more_opaque(mixture):
     alpha = drawn.get_colors()[:, 3]
     assert len(alpha) == 512
     assert (np.diff(alpha) >= 0).all()
-    assert 0 < alpha[0] < 0.1 < alpha[-1] < 0.6
-    assert drawn.get_linewidth()[0] < 0.6
+    assert 0 < alpha[0] < 0.1 < alpha[-1] < 0.9
+    even = Mixture(np.full(512, 1 / 512), many().means, many().covariances)
+    (crowd,) = plot.ellipses(even, [0, 1]).collections
+    assert crowd.get_colors()[0, 3] < 0.5
+    assert crowd.get_linewidth()[0] < drawn.get_linewidth()[0] < 1.2
     (few,) = plot.ellipses(mixture, ["x", "y"]).collections
     assert few.get_colors()[-1, 3] == pytest.approx(1)
 
