@@ -36,7 +36,8 @@ class Moves:
     screening  local EM steps of each way to split, on at most ``screen_rows`` rows
     polishing  further local EM steps of the best way, on all rows of the neighbourhood
     pairs      merges tried for each component
-    gain       what moves of one sweep must add to the mean log-likelihood of the pool
+    gain       what a move must add to the mean log-likelihood of the pool; and in all at least 1 + d + d (d + 1) / 2,
+               since a component has so many free numbers that fit some noise
     pool_rows  rows that moves are tried on, at most: a fresh sample for each search of a larger data set
     criterion  what to try: gain (all components, near pairs), or bovy (the published order of candidates, the best few)
     """
@@ -97,7 +98,7 @@ class Search:
             touched = {c for split, merge in chosen for c in (*split.old, *merge.old)}
             after = self._polished(_applied(parameters, chosen))
             better = self._value(after)
-            if better - value > self.moves.gain * self._weight() / 10:
+            if better - value > self._least(parameters) / 10:
                 parameters, value, moved = after, better, moved + len(chosen)
                 self._forget(touched, parameters)
             else:
@@ -119,8 +120,7 @@ class Search:
         self.merges |= {change.old: change for change in try_merges(untried, parameters, pool, effort)}
         usable = [change for c, change in self.splits.items() if c not in self.barren]
         freed = [self.merges[pair] for pair in pairs] + try_removals(parameters, pool)
-        least = self.moves.gain * pool.total
-        return _pair_up(usable, freed, max(1, round(self.moves.share * k)), least)
+        return _pair_up(usable, freed, max(1, round(self.moves.share * k)), self._least(parameters))
 
     def _polished(self, parameters: Parameters) -> Parameters:
         """A few EM passes over the pool."""
@@ -140,6 +140,11 @@ class Search:
             value += float(self.prior.log_density(parameters[0].exp(), parameters[2]))
         sound = not bool(torch.linalg.cholesky_ex(parameters[2]).info.any())
         return value if np.isfinite(value) and sound else -np.inf
+
+    def _least(self, parameters: Parameters) -> float:
+        """What a move must add to the pool's log-likelihood: no less than so many free numbers gain by chance."""
+        d = parameters[1].shape[1]
+        return max(self.moves.gain * self._weight(), 1 + d + d * (d + 1) / 2)
 
     def _weight(self) -> float:
         return float(self.batch.total_weight())
