@@ -57,7 +57,7 @@ def _trim(ax: Any, runs: Sequence[Run], k: int) -> None:
     starts = [run["curve"][1][1] for run in runs if run["k"] == k and len(run["curve"]) > 1]
     if ends and starts:
         low, high = max(min(starts), min(ends) - 1.5), max(ends)
-        ax.set_ylim(low - 0.02 * (high - low), high + 0.05 * (high - low))
+        ax.set_ylim(low - 0.02 * (high - low) - 1e-3, high + 0.05 * (high - low) + 1e-3)
 
 
 def figure_2(mixture: xd.Mixture, rows: np.ndarray) -> Any:

@@ -69,7 +69,23 @@ def pomegranate(X: Array, S: Array, start: Parameters) -> Passes:
         model.summarize(rows)
         model.from_summaries()
         found = [model.priors, *(torch.stack([getattr(d, n) for d in model.distributions]) for n in ("means", "covs"))]
-        yield tuple(t.detach().double().numpy() for t in found)  # type: ignore[misc]
+        yield tuple(t.detach().double().numpy() for t in found)
+
+
+def pycave(X: Array, S: Array, start: Parameters) -> Passes:
+    """A whole fit, since it cannot go on from where it was; of the start it takes the means."""
+    import torch
+    from pycave.bayes import GaussianMixture
+
+    limit = {"max_epochs": LONG_FIT, "progress_bar_refresh_rate": 0, "weights_summary": None}
+    means, rows = (torch.tensor(a, dtype=torch.float32) for a in (start[1], X))
+    model = GaussianMixture(
+        len(means), covariance_type="full", init_means=means, convergence_tolerance=0.0, trainer_params=limit
+    )
+    model.fit(rows)
+    root = model.model_.precisions_cholesky
+    covariances = torch.linalg.inv(root @ root.mT)
+    yield tuple(t.detach().double().numpy() for t in (model.model_.component_probs, model.model_.means, covariances))
 
 
 def ours(X: Array, S: Array, start: Parameters, dtype: str) -> Passes:
@@ -82,7 +98,7 @@ def ours(X: Array, S: Array, start: Parameters, dtype: str) -> Passes:
     state = method.init(xd.Mixture(*start))
     while True:
         state = method.update(state, xd.kernels.accumulate(*state.parameters(), batch), float(len(X)))
-        yield tuple(t.double().numpy() for t in (state.weights, state.means, state.covariances))  # type: ignore[misc]
+        yield tuple(t.double().numpy() for t in (state.weights, state.means, state.covariances))
 
 
 def xdeconv64(X: Array, S: Array, start: Parameters) -> Passes:
@@ -93,11 +109,13 @@ def xdeconv32(X: Array, S: Array, start: Parameters) -> Passes:
     return ours(X, S, start, "float32")
 
 
+LONG_FIT = 20  # passes of a peer that cannot be stopped after each
 PEERS: dict[str, tuple[str, Callable[[Array, Array, Parameters], Passes]]] = {
     "scikit-learn": ("scikit-learn", scikit_learn),
     "astroML": ("astroML", astroml),
     "pygmmis": ("pygmmis", pygmmis),
     "pomegranate": ("pomegranate", pomegranate),
+    "pycave": ("pycave", pycave),
     "xdeconv float64": ("xdeconv", xdeconv64),
     "xdeconv float32": ("xdeconv", xdeconv32),
 }
