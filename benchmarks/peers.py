@@ -121,7 +121,7 @@ def measure(name: str, python: Path, problem: Problem, folder: Path, passes: int
         return Measured(name, trouble=done.stderr.strip().splitlines()[-1])
     found = np.load(out)
     parameters = zip(found["weights"], found["means"], found["covariances"], strict=True)
-    mixtures = [xd.Mixture(w / w.sum(), m, V) for w, m, V in parameters]
+    mixtures = [xd.Mixture(w / w.sum(), m, (V + V.transpose(0, 2, 1)) / 2) for w, m, V in parameters]
     held_out = [problem.score(mixture, name not in NOISE_IGNORED) for mixture in mixtures]
     seconds = found["seconds"].tolist()
     each = float(np.median(np.diff(seconds))) if len(seconds) > 1 else seconds[0] / LONG_FITS.get(name, 1)

@@ -10,30 +10,54 @@ import resource
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
 
 import numpy as np
 
 Array = np.ndarray
 Parameters = tuple[Array, Array, Array]  # weights, means, covariances
-Passes = Iterator[Parameters]
 
 
-def scikit_learn(X: Array, S: Array, start: Parameters) -> Passes:
-    """GaussianMixture, one step at a time by its warm start; each of them ends with one more E step than a long fit."""
+class Enough(Exception):
+    """All passes are done, or the time is up."""
+
+
+@dataclass
+class Record:
+    """Seconds and parameters after each pass; it ends the fit when there are enough."""
+
+    passes: int
+    limit: float
+    began: float = field(default_factory=time.perf_counter)
+    seconds: list[float] = field(default_factory=list)
+    found: list[Parameters] = field(default_factory=list)
+
+    def __call__(self, weights: Array, means: Array, covariances: Array) -> None:
+        self.seconds.append(time.perf_counter() - self.began)
+        self.found.append((np.array(weights), np.array(means), np.array(covariances)))
+        if len(self.found) >= self.passes or self.seconds[-1] > self.limit:
+            raise Enough
+
+
+def scikit_learn(X: Array, S: Array, start: Parameters, record: Record) -> None:
+    """GaussianMixture.fit, watched after each M step."""
     from sklearn.mixture import GaussianMixture
 
+    class Watched(GaussianMixture):
+        def _m_step(self, *arguments: object, **more: object) -> None:
+            super()._m_step(*arguments, **more)
+            record(self.weights_, self.means_, self.covariances_)
+
     weights, means, covariances = start
-    model = GaussianMixture(
-        len(weights), max_iter=1, tol=0.0, reg_covar=0.0, warm_start=True, weights_init=weights, means_init=means,
+    Watched(
+        len(weights), max_iter=10_000, tol=0.0, reg_covar=0.0, weights_init=weights, means_init=means,
         precisions_init=np.linalg.inv(covariances),
-    )  # fmt: skip
-    while True:
-        model.fit(X)
-        yield model.weights_, model.means_, model.covariances_
+    ).fit(X)  # fmt: skip
 
 
-def astroml(X: Array, S: Array, start: Parameters) -> Passes:
+def astroml(X: Array, S: Array, start: Parameters, record: Record) -> None:
     """XDGMM's own step and the likelihood that its fit takes after each; its fit cannot be told where to start."""
     from astroML.density_estimation import XDGMM
 
@@ -42,21 +66,29 @@ def astroml(X: Array, S: Array, start: Parameters) -> Passes:
     while True:
         model._EMstep(X, S)
         model.logL(X, S)
-        yield model.alpha, model.mu, model.V
+        record(model.alpha, model.mu, model.V)
 
 
-def pygmmis(X: Array, S: Array, start: Parameters) -> Passes:
-    """pygmmis.fit from a given mixture, a few iterations a call; no cut-off, no background, everything observed."""
+def pygmmis(X: Array, S: Array, start: Parameters, record: Record) -> None:
+    """pygmmis.fit from a given mixture, watched after each step; no cut-off, no background."""
     import pygmmis as peer
 
-    model = peer.GMM(K=len(start[0]), D=X.shape[1])
+    model, step = peer.GMM(K=len(start[0]), D=X.shape[1]), peer._EMstep
     model.amp[:], model.mean[:], model.covar[:] = start
-    while True:
-        peer.fit(model, X, covar=S, init_method="none", tol=0.0, maxiter=1, rng=np.random.RandomState(0))
-        yield model.amp, model.mean, model.covar
+
+    def watched(*arguments: object, **more: object) -> object:
+        result = step(*arguments, **more)
+        record(model.amp, model.mean, model.covar)
+        return result
+
+    peer._EMstep = watched
+    try:
+        peer.fit(model, X, covar=S, init_method="none", tol=0.0, maxiter=10_000, rng=np.random.RandomState(0))
+    finally:
+        peer._EMstep = step
 
 
-def pomegranate(X: Array, S: Array, start: Parameters) -> Passes:
+def pomegranate(X: Array, S: Array, start: Parameters, record: Record) -> None:
     """GeneralMixtureModel of full Normals, by the two calls that its fit makes in each pass."""
     import torch
     from pomegranate.distributions import Normal
@@ -69,10 +101,10 @@ def pomegranate(X: Array, S: Array, start: Parameters) -> Passes:
         model.summarize(rows)
         model.from_summaries()
         found = [model.priors, *(torch.stack([getattr(d, n) for d in model.distributions]) for n in ("means", "covs"))]
-        yield tuple(t.detach().double().numpy() for t in found)
+        record(*(t.detach().double().numpy() for t in found))
 
 
-def pycave(X: Array, S: Array, start: Parameters) -> Passes:
+def pycave(X: Array, S: Array, start: Parameters, record: Record) -> None:
     """A whole fit, since it cannot go on from where it was; of the start it takes the means."""
     import torch
     from pycave.bayes import GaussianMixture
@@ -85,10 +117,10 @@ def pycave(X: Array, S: Array, start: Parameters) -> Passes:
     model.fit(rows)
     root = model.model_.precisions_cholesky
     covariances = torch.linalg.inv(root @ root.mT)
-    yield tuple(t.detach().double().numpy() for t in (model.model_.component_probs, model.model_.means, covariances))
+    record(*(t.detach().double().numpy() for t in (model.model_.component_probs, model.model_.means, covariances)))
 
 
-def ours(X: Array, S: Array, start: Parameters, dtype: str) -> Passes:
+def ours(X: Array, S: Array, start: Parameters, record: Record, dtype: str) -> None:
     """The sums and the update of xdeconv's batch EM."""
     import torch
 
@@ -98,19 +130,19 @@ def ours(X: Array, S: Array, start: Parameters, dtype: str) -> Passes:
     state = method.init(xd.Mixture(*start))
     while True:
         state = method.update(state, xd.kernels.accumulate(*state.parameters(), batch), float(len(X)))
-        yield tuple(t.double().numpy() for t in (state.weights, state.means, state.covariances))
+        record(*(t.double().numpy() for t in (state.weights, state.means, state.covariances)))
 
 
-def xdeconv64(X: Array, S: Array, start: Parameters) -> Passes:
-    return ours(X, S, start, "float64")
+def xdeconv64(X: Array, S: Array, start: Parameters, record: Record) -> None:
+    ours(X, S, start, record, "float64")
 
 
-def xdeconv32(X: Array, S: Array, start: Parameters) -> Passes:
-    return ours(X, S, start, "float32")
+def xdeconv32(X: Array, S: Array, start: Parameters, record: Record) -> None:
+    ours(X, S, start, record, "float32")
 
 
 LONG_FIT = 20  # passes of a peer that cannot be stopped after each
-PEERS: dict[str, tuple[str, Callable[[Array, Array, Parameters], Passes]]] = {
+PEERS: dict[str, tuple[str, Callable[[Array, Array, Parameters, Record], None]]] = {
     "scikit-learn": ("scikit-learn", scikit_learn),
     "astroML": ("astroML", astroml),
     "pygmmis": ("pygmmis", pygmmis),
@@ -121,6 +153,11 @@ PEERS: dict[str, tuple[str, Callable[[Array, Array, Parameters], Passes]]] = {
 }
 
 
+def memory() -> list[float]:
+    """The most megabytes that this process has held, and the largest of those that it started."""
+    return [resource.getrusage(who).ru_maxrss / 1024 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+
+
 def main() -> None:
     name, problem, out, passes, rows, limit = sys.argv[1:7]
     package, peer = PEERS[name]
@@ -128,19 +165,17 @@ def main() -> None:
     X, S = given["X"][: int(rows)], given["S"][: int(rows)]
     start = given["weights"], given["means"], given["covariances"]
     warnings.simplefilter("ignore")
-    next(peer(X[:1000].copy(), S[:1000].copy(), start))  # compile and import
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    began, seconds, found = time.perf_counter(), [], []
-    for parameters in peer(X, S, start):
-        seconds.append(time.perf_counter() - began)
-        found.append([np.array(a) for a in parameters])
-        if len(found) == int(passes) or seconds[-1] > float(limit):
-            break
-    used = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    weights, means, covariances = (np.stack([f[i] for f in found]) for i in range(3))
+    with suppress(Enough):
+        peer(X[:1000].copy(), S[:1000].copy(), start, Record(1, 1e9))  # compile and import
+    before = memory()
+    record = Record(int(passes), float(limit))
+    with suppress(Enough):
+        peer(X, S, start, record)
+    used = memory()
+    weights, means, covariances = (np.stack([f[i] for f in record.found]) for i in range(3))
     version = importlib.metadata.version(package)
-    np.savez(out, seconds=seconds, weights=weights, means=means, covariances=covariances, version=version,
-             megabytes=(used[0] - before) / 1024, children=used[1] / 1024, rows=int(rows))  # fmt: skip
+    np.savez(out, seconds=record.seconds, weights=weights, means=means, covariances=covariances, version=version,
+             megabytes=used[0] - before[0], children=used[1] if used[1] > before[1] else 0.0, rows=int(rows))  # fmt: skip
 
 
 if __name__ == "__main__":
