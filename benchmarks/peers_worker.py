@@ -173,9 +173,9 @@ def main() -> None:
         peer(X, S, start, record)
     used = memory()
     weights, means, covariances = (np.stack([f[i] for f in record.found]) for i in range(3))
-    version = importlib.metadata.version(package)
+    version, children = importlib.metadata.version(package), used[1] if used[1] > before[1] else 0.0
     np.savez(out, seconds=record.seconds, weights=weights, means=means, covariances=covariances, version=version,
-             megabytes=used[0] - before[0], children=used[1] if used[1] > before[1] else 0.0, rows=int(rows))  # fmt: skip
+             megabytes=used[0] - before[0], children=children, rows=int(rows))  # fmt: skip
 
 
 if __name__ == "__main__":
