@@ -58,9 +58,9 @@ class Batch:
         >>> Batch.from_arrays([[1.0, 2.0], [3.0, float("nan")]], error=[0.1, 0.2])
         Batch(rows=2, p=2, d=2, noise=diagonal shared, missing values)
         """
-        from . import checks
+        from . import checks, tabular
 
-        noise, error = checks.in_unit(noise, X, 2), checks.in_unit(error, X, 1)
+        noise, error = tabular.in_units_of(noise, X, 2, "noise"), tabular.in_units_of(error, X, 1, "error")
         x = checks.rows(X)
         n, p = x.shape
         observed = ~np.isnan(x)

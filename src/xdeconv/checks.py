@@ -2,53 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from . import tabular
+
 Array = np.ndarray
 
 
 def to_array(values: Any, name: str) -> Array:
-    """Anything array-like as float64: NumPy, torch, pandas, astropy tables and Quantities, masked arrays (NaN)."""
+    """Anything array-like as float64: NumPy, torch, tables of any kind, Quantities, masked arrays (NaN)."""
     if isinstance(values, Tensor):
         values = values.detach().cpu().numpy()
     if type(values).__module__.startswith("pandas"):
         values = values.to_numpy(dtype=np.float64, na_value=np.nan)
-    if hasattr(values, "colnames"):  # an astropy Table
-        values = np.ma.stack([np.ma.asarray(values[column]) for column in values.colnames], axis=-1)
-    if hasattr(values, "filled") and hasattr(values, "mask"):
-        values = np.ma.filled(np.ma.asarray(values).astype(np.float64), np.nan)
+    values = tabular.numbers(values)
     if np.iscomplexobj(values):
         raise ValueError(f"{name} has complex numbers. Complex data not supported: pass real and imaginary parts")
     try:
+        if hasattr(values, "filled") and hasattr(values, "mask"):
+            values = np.ma.filled(np.ma.asarray(values).astype(np.float64), np.nan)
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as problem:
         raise ValueError(f"{name} cannot be read as numbers: {problem}") from problem
-
-
-def in_unit(values: Any, X: Any, power: int) -> Any:
-    """Errors (power 1) or variances (2) with a unit, in the unit of X when it has one."""
-    unit = getattr(X, "unit", None)
-    if unit is None or getattr(values, "unit", None) is None:
-        return values
-    return values.to(unit**power)
-
-
-def columns(table: Any) -> list[str] | None:
-    """Names of a table's columns; None for what is no table with names."""
-    names = getattr(table, "colnames", None) or getattr(table, "columns", None)
-    found = [] if names is None else list(names)
-    return found if found and all(isinstance(name, str) for name in found) else None
-
-
-def in_order(table: Any, names: Sequence[str]) -> Any:
-    """A table's columns in the order of some names, when it has them all; anything else as it is."""
-    found = columns(table)
-    return table[list(names)] if found is not None and found != list(names) and set(names) <= set(found) else table
 
 
 def rows(X: Any) -> Array:

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from . import checks
+from . import tabular
 from .batch import Batch
 from .prefetch import prefetched_to
 
@@ -165,10 +165,12 @@ def as_source(data: object, hold: bool = True, **arrays: object) -> Source:
         if isinstance(data, Batch):
             return ArraySource(data)
         return data.held() if hold and hasattr(data, "held") else data
-    columns = checks.columns(data)
-    arrays = {name: checks.in_order(value, columns or ()) if columns else value for name, value in arrays.items()}
+    columns = tabular.names(data)
+    arrays = {name: tabular.in_order(value, columns or ()) if columns else value for name, value in arrays.items()}
     batch = Batch.from_arrays(data, **arrays)  # type: ignore[arg-type]
-    return ArraySource(batch, labels=tuple(columns) if columns and len(columns) == batch.d else None)
+    if batch.projection is not None:
+        return ArraySource(batch)
+    return ArraySource(batch, tuple(columns) if columns else None, tabular.column_units(data))
 
 
 def split(source: Source, fraction: float, seed: int) -> tuple[Source, Source]:

@@ -17,7 +17,7 @@ from .loop import FitResult, Loop, NumericalTrouble
 from .methods import Method
 from .mixture import Mixture, checked_names
 from .moves import Moves
-from .plan import Plan, at_least, choose_method, count_components, hold_out
+from .plan import Plan, at_least, choose_method, count_components, hold_out, not_negative
 from .progress import show_progress
 from .resident import Cache, checked_cache
 
@@ -97,9 +97,7 @@ def fit(
         raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}")
     if method is not None and (isinstance(method, (str, type)) or not hasattr(method, "update")):
         raise ValueError(f"method must be an xd.EM(...) or xd.SGD(...), got {method!r}")
-    if device is not None and torch.device(device).type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device={device!r} was asked for and torch finds no CUDA device here")
-    chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    chosen = _device(device)
     kind = None if dtype is None else _number_type(dtype)
     method, moves, batch_rows = choose_method(source, chosen, method, moves, batch_rows)
     plan = Plan(
@@ -107,16 +105,16 @@ def fit(
         given=mixture,
         method=method,
         moves=moves,
-        start=Start(centers=start) if isinstance(start, str) else start,  # type: ignore[arg-type]
+        start=_checked_start(start),
         restarts=at_least(1, restarts, "restarts"),
         seed=seed,
         epochs=at_least(1, _passes(batch_rows) if epochs is None else epochs, "epochs"),
         batch_rows=None if batch_rows is None else at_least(1, batch_rows, "batch_rows"),
-        tol=tol,
-        patience=patience,
+        tol=not_negative(tol, "tol"),
+        patience=at_least(1, patience, "patience"),
         standardize=standardize,
         checkpoint=checkpoint,
-        checkpoint_seconds=checkpoint_seconds,
+        checkpoint_seconds=not_negative(checkpoint_seconds, "checkpoint_seconds"),
         resume=resume,
         device=chosen,
         dtype=kind or (torch.float32 if chosen.type == "cuda" else torch.float64),
@@ -129,8 +127,27 @@ def fit(
         return Loop(plan, source, held_out, [shown] + ([callback] if callback else [])).run()
 
 
+def _device(device: str | torch.device | None) -> torch.device:
+    if device is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    kind = str(device).partition(":")[0]
+    if kind not in ("cpu", "cuda"):
+        raise ValueError(f"device must be cpu or cuda, got {device!r}")
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device={device!r} was asked for and torch finds no CUDA device here")
+    return torch.device(device)
+
+
 def _passes(batch_rows: int | None) -> int:
     return MINIBATCH_PASSES if batch_rows else FULL_PASSES
+
+
+def _checked_start(start: Any) -> Start:
+    if isinstance(start, Mixture):
+        raise ValueError("start says how to choose the first mixture: to start from one, give mixture=")
+    if not isinstance(start, (str, Start)):
+        raise ValueError(f"start must be kmeans, kmeans++, random or an xd.Start, got {start!r}")
+    return Start(centers=start) if isinstance(start, str) else start  # type: ignore[arg-type]
 
 
 def _number_type(dtype: torch.dtype | str) -> torch.dtype:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from . import checks, kernels
+from . import checks, kernels, tabular
 from .batch import Batch
 from .files import load_tensors, save_tensors
 
@@ -122,28 +122,32 @@ class Mixture:
         if isinstance(X, Batch):
             if any(a is not None for a in (*arrays, *named.values())):
                 raise ValueError("a Batch carries its own noise, projection, weight and priors: give them there")
-            return X.to(device="cpu", dtype=torch.float64)
-        X, arrays, named = self._in_order(X, arrays, named)
-        batch = Batch.from_arrays(X, *arrays, **named)
+            batch = X.to(device="cpu", dtype=torch.float64)
+        else:
+            X, arrays, named = self._in_order(X, arrays, named)
+            batch = Batch.from_arrays(X, *arrays, **named)
         if batch.d != self.d:
-            raise ValueError(f"X has {batch.d} columns and the mixture {self.d} dimensions")
+            what = "the Batch" if isinstance(X, Batch) else "X" if batch.projection is None else "projection"
+            raise ValueError(f"{what} has {batch.d} columns and the mixture {self.d} dimensions")
+        if batch.projection is None:
+            tabular.refuse_other_units(X, self.labels, self.units)
         return batch
 
     def _in_order(self, X: Any, arrays: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, tuple[Any, ...], dict]:
         """Tables by our labels; noise that is no table cannot follow when the columns of X change places."""
-        found = checks.columns(X)
+        found = tabular.names(X)
         projected = named.get("projection") is not None or any(a is not None for a in arrays[1:2])
         if not self.labels or found is None or projected:
             return X, arrays, named
         if not set(self.labels) <= set(found):
             raise ValueError(f"the table has columns {found}, the mixture is of {list(self.labels)}")
-        ordered = checks.in_order(X, self.labels)
+        ordered = tabular.in_order(X, self.labels)
         noise = [a for a in (*arrays[:1], named.get("error")) if a is not None]
-        if ordered is not X and any(checks.columns(a) is None for a in noise):
+        if ordered is not X and any(tabular.names(a) is None for a in noise):
             order = f"the table's columns are {found}, the mixture's {list(self.labels)}"
             raise ValueError(f"{order}: put the table in that order, or give its errors as a table too")
-        arrays = tuple(checks.in_order(a, self.labels) for a in arrays)
-        return ordered, arrays, {name: checks.in_order(a, self.labels) for name, a in named.items()}
+        arrays = tuple(tabular.in_order(a, self.labels) for a in arrays)
+        return ordered, arrays, {name: tabular.in_order(a, self.labels) for name, a in named.items()}
 
     # Other mixtures
 
@@ -162,6 +166,8 @@ class Mixture:
         >>> mixture.condition({"x": 1.0}, noise={"x": 1.0}).means
         array([[0.25]])
         """
+        if not isinstance(values, Mapping):
+            raise ValueError(f"condition takes a dict {{label or index: value}}, got {values!r}")
         given = self.indices(cast(Sequence[Coordinate], list(values)))
         rest = [a for a in range(self.d) if a not in given]
         if not rest:
@@ -225,8 +231,9 @@ class Mixture:
                 known = f"its labels are {list(self.labels)}" if self.labels else "it has no labels"
                 raise ValueError(f"the mixture has no coordinate {coordinate!r}: {known}")
             return self.labels.index(coordinate)
-        if not isinstance(coordinate, (int, np.integer)) or not -self.d <= coordinate < self.d:
-            raise ValueError(f"coordinate {coordinate!r} is not an index below {self.d}")
+        whole = isinstance(coordinate, (int, np.integer)) and not isinstance(coordinate, bool)
+        if not whole or not -self.d <= coordinate < self.d:
+            raise ValueError(f"coordinate {coordinate!r} is neither a label nor an index below {self.d}")
         return int(coordinate) % self.d
 
     # Draws, files, tensors
@@ -240,6 +247,8 @@ class Mixture:
         array([[5.],
                [5.]])
         """
+        if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 0:
+            raise ValueError(f"size must be a whole number of at least 0, got {size!r}")
         rng = np.random.default_rng(seed)
         component = rng.choice(self.k, size=size, p=self.weights / self.weights.sum())
         v = self.means[component] + np.einsum(
@@ -248,6 +257,8 @@ class Mixture:
         if noise is None and error is None and projection is None:
             return v
         R = None if projection is None else checks.to_array(projection, "projection")
+        if R is not None and (R.ndim != 3 or R.shape[2] != self.d or len(R) not in (1, size)):
+            raise ValueError(f"projection must have shape (size, p, d) = ({size}, p, {self.d}), got {R.shape}")
         p = self.d if R is None else R.shape[1]
         view = Batch.from_arrays(np.zeros((size, p)), noise, R, error=error)
         x = v if view.projection is None else np.einsum("pdn,nd->np", view.projection.numpy(), v)
@@ -357,9 +368,12 @@ def checked_names(names: Any, d: int, what: str, unique: bool) -> tuple[str, ...
     """Names of d coordinates as a tuple, each there once if they must be unique."""
     if names is None:
         return None
-    found = tuple(str(name) for name in names)
-    if isinstance(names, str) or len(found) != d:
+    found = () if isinstance(names, str) or not isinstance(names, Iterable) else tuple(names)
+    if len(found) != d:
         raise ValueError(f"{what} must name {d} coordinates, got {names!r}")
+    if not all(isinstance(name, str) for name in found):
+        raise ValueError(f"{what} must be words, got {list(found)}")
+    found = tuple(str(name) for name in found)
     if unique and len(set(cast(tuple[Hashable, ...], found))) < d:
         raise ValueError(f"{what} are doubled: {list(found)}")
     return found

@@ -21,7 +21,9 @@ from .kernels.options import DEFAULT, Options
 from .methods import EM
 from .methods.em import EMState
 from .prior import Prior
-from .trials import Change, Effort, Parameters, Pool, try_merges, try_removals, try_splits
+from .trials import FEW_ROWS, Change, Effort, Parameters, Pool, try_merges, try_removals, try_splits
+
+FEWEST_SWEEPS = 8
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,8 @@ class Moves:
 
     after      epochs before the first search
     rounds     searches in one fit, at most: the first one, and one whenever the fit has converged again
-    sweeps     sweeps of one search, at most; each tries what has changed, makes the moves that gain, and runs EM
+    sweeps     sweeps of one search, at most (fewer of fewer than 20,000 rows); each tries what has changed, makes the
+               moves that gain, and runs EM
     passes     EM passes over the pool after each sweep
     share      of the components that may move in one sweep
     screening  local EM steps of each way to split, on at most ``screen_rows`` rows
@@ -54,6 +57,13 @@ class Moves:
     gain: float = 1e-4
     pool_rows: int = 1 << 17
     criterion: Literal["gain", "bovy"] = "gain"
+
+    def __post_init__(self) -> None:
+        if self.criterion not in ("gain", "bovy"):
+            raise ValueError(f"criterion must be gain or bovy, got {self.criterion!r}")
+        for name, value in vars(self).items():
+            if name != "criterion" and (isinstance(value, (bool, str)) or not value >= 0):
+                raise ValueError(f"{name} of Moves must be a number of at least 0, got {value!r}")
 
 
 @dataclass(frozen=True)
@@ -87,7 +97,7 @@ class Search:
         """Sweep until no move gains, a fresh look at every component included."""
         first = value = self._value(parameters)
         moved = 0
-        for _ in range(self.moves.sweeps):
+        for _ in range(self._sweeps()):
             fresh = not self.splits
             chosen = self._sweep(parameters)
             if not chosen and fresh:
@@ -148,6 +158,10 @@ class Search:
 
     def _weight(self) -> float:
         return float(self.batch.total_weight())
+
+    def _sweeps(self) -> int:
+        """Sweeps, at most: with few rows the first ones find what there is to find."""
+        return min(self.moves.sweeps, max(FEWEST_SWEEPS, round(self.moves.sweeps * self.batch.n / FEW_ROWS)))
 
     def _forget(self, touched: set[int], parameters: Parameters) -> None:
         """Drop the trials of components that moved and of their neighbours."""

@@ -7,6 +7,7 @@ import os
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from .resident import Cache
 log = logging.getLogger("xdeconv")
 MANY_ROWS = {"cpu": 5_000_000, "cuda": 500_000_000}  # of a stream: with more, updates come before a pass is over
 STREAM_BATCH = 1 << 14
+ARRAYS = ("noise", "error", "projection", "weight", "log_prior", "label")
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,8 @@ def choose_method(
         raise ValueError(f"moves must be one of {list(named)} or an xd.Moves, got {moves!r}")
     if moves is None:
         moves = "none" if method is not None or _has_log_prior(source) else "auto"
+    if not isinstance(moves, (str, Moves)):
+        raise ValueError(f"moves must be one of {list(named)} or an xd.Moves, got {moves!r}")
     resolved = named[moves] if isinstance(moves, str) else moves
     if resolved is not None and (getattr(method, "fixed", None) is not None or _has_log_prior(source)):
         raise ValueError("moves replace components: Fixed parameters and log_prior, which name them, need moves='none'")
@@ -116,10 +120,14 @@ def data_checksum(source: Source) -> int | None:
 
 
 def count_components(components: int | None, mixture: Mixture | None, source: Source) -> int:
-    if (components is None) == (mixture is None):
-        raise ValueError("give components (how many) or mixture (to start from), and not both")
+    if components is None and mixture is None:
+        raise ValueError("give components (how many) or mixture (to start from)")
     if mixture is None:
         return at_least(1, components, "components")
+    if not isinstance(mixture, Mixture):
+        raise ValueError(f"mixture must be an xd.Mixture, such as xd.load(path), got {mixture!r}")
+    if components is not None and components != mixture.k:
+        raise ValueError(f"mixture has {mixture.k} components and components={components!r}: give one of them")
     if mixture.d != source.dim:
         raise ValueError(f"mixture has {mixture.d} dimensions and the data {source.dim}")
     if mixture.labels and source.labels and mixture.labels != tuple(source.labels):
@@ -133,22 +141,50 @@ def at_least(least: int, value: Any, name: str) -> int:
     return int(value)
 
 
+def not_negative(value: Any, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value < np.inf:
+        raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
+    return float(value)
+
+
 def hold_out(source: Source, validation: Any, seed: int) -> tuple[Source, Source | None]:
     """Training and validation sources, from whatever the user gave for validation."""
     if validation is None:
         return source, None
-    if isinstance(validation, float):
-        return split(source, validation, seed)
-    if isinstance(validation, Mapping):
-        validation = Batch.from_arrays(**validation)
-    held_out = as_source(validation)
+    if isinstance(validation, (Real, str)):
+        if isinstance(validation, (bool, str)) or not 0 < validation < 1:
+            raise ValueError(f"validation must be rows, or a fraction between 0 and 1, got {validation!r}")
+        return split(source, float(validation), seed)
+    held_out = as_source(_as_batch(validation))
     if held_out.labels and source.labels and tuple(held_out.labels) != tuple(source.labels):
         raise ValueError(f"validation is of {list(held_out.labels)} and the data of {list(source.labels)}")
     if held_out.rows == 0:
         raise ValueError("validation has no rows")
     if held_out.dim != source.dim:
         raise ValueError(f"validation has {held_out.dim} dimensions and the data {source.dim}")
+    if _noise(source) is True and _noise(held_out) is False:
+        log.warning("the data have noise and validation has none: its rows are taken as exact values")
     return source, held_out
+
+
+def _as_batch(validation: Any) -> Any:
+    """A dict of arrays as a Batch; a pair is what people write for it, and is refused with that advice."""
+    wanted = "a fraction, a Batch, a Source, a table, or a dict of X and noise=, error=, projection=, weight="
+    if isinstance(validation, (tuple, list)) and len(validation) and np.ndim(validation[0]) > 1:
+        raise ValueError(f"validation is a {type(validation).__name__} of arrays: give dict(X=..., noise=...) instead")
+    if not isinstance(validation, Mapping) or "X" not in validation:
+        if isinstance(validation, Mapping) and set(validation) & set(ARRAYS):
+            raise ValueError(f"validation has {list(validation)} and no X: it must be {wanted}")
+        return validation
+    unknown = [name for name in validation if name not in ("X", *ARRAYS)]
+    if unknown:
+        raise ValueError(f"validation has {unknown}, which is none of {['X', *ARRAYS]}")
+    return Batch.from_arrays(**validation)
+
+
+def _noise(source: Source) -> bool | None:
+    """Whether the rows have noise; None for a stream, whose columns say so."""
+    return source.batch.noise is not None if isinstance(source, ArraySource) else None
 
 
 def _since_search(past: list[Epoch]) -> list[Epoch]:

@@ -22,6 +22,8 @@ from .prior import Prior
 
 Parameters = tuple[Tensor, Tensor, Tensor]
 PAIRS_AT_A_TIME = {"cpu": 2e6, "cuda": 1e8}  # more trials share each launch, and waste more on pairs not theirs
+FEW_ROWS = 20_000  # a pool with fewer: launches are cheap, and pairs that are not theirs are most of the work
+FEW_PAIRS = 1.5e5
 NEAR = 3  # how many components a row matters for, typically
 MATTERS = 1e-3  # responsibility
 
@@ -185,7 +187,9 @@ def _in_turn(
     """As many at a time as keep the pairs of rows and components, other trials' among them, below a limit."""
     k = pool.responsibility.shape[1]
     rows = max(1, min(rows, NEAR * pool.batch.n // k))
-    size = max(1, int((PAIRS_AT_A_TIME[pool.batch.device.type] / (2 * rows)) ** 0.5 / each))
+    few = pool.batch.device.type == "cpu" and pool.batch.n < FEW_ROWS
+    pairs = FEW_PAIRS if few else PAIRS_AT_A_TIME[pool.batch.device.type]
+    size = max(1, int((pairs / (2 * rows)) ** 0.5 / each))
     for start in range(0, len(things), size):
         yield things[start : start + size]
 

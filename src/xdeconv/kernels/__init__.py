@@ -23,6 +23,7 @@ from __future__ import annotations
 import logging
 from functools import cache
 from types import ModuleType
+from typing import get_args
 
 from torch import Tensor
 
@@ -32,6 +33,7 @@ from .options import DEFAULT, Backend, Options
 
 __all__ = ["Backend", "Options", "accumulate", "log_joint", "log_prob"]
 log = logging.getLogger("xdeconv")
+BACKENDS = get_args(Backend)
 
 
 def accumulate(
@@ -71,6 +73,8 @@ def _check_shapes(log_weights: Tensor, means: Tensor, covariances: Tensor, batch
 
 def _backend(means: Tensor, batch: Batch, options: Options) -> ModuleType:
     """The module that computes: the one asked for, or the fast one of the device unless it refuses."""
+    if options.backend not in BACKENDS:
+        raise ValueError(f"backend must be one of {list(BACKENDS)}, got {options.backend!r}")
     name = options.backend if options.backend != "auto" else "cuda" if batch.device.type == "cuda" else "cpu"
     reason = _load(name).refuses(batch, *means.shape)
     if reason is None:

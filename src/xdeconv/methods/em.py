@@ -12,8 +12,8 @@ from ..constants import per_coordinate
 from ..mixture import Mixture
 from ..prior import Prior
 from ..stats import Stats
-from .fixed import Fixed, share_among_free
-from .schedule import Schedule, at_epoch
+from .fixed import Fixed, refuse_other_kinds, share_among_free
+from .schedule import Schedule, at_epoch, checked_schedule
 
 ROUNDING = 2.0**-51
 
@@ -52,8 +52,8 @@ class EM:
     fixed: Fixed | None = None
 
     def __post_init__(self) -> None:
-        if not callable(self.step) and not 0 < self.step <= 1:
-            raise ValueError(f"step must lie in (0, 1], got {self.step}")
+        checked_schedule(self.step, "step", most=1.0)
+        refuse_other_kinds(self)
 
     def init(self, mixture: Mixture, device: torch.device | str = "cpu") -> EMState:
         """The state that stands for a mixture."""

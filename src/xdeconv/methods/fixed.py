@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from ..prior import Prior
 
 Choice = bool | Sequence[bool] | Sequence[int]
 
@@ -38,6 +41,14 @@ class Fixed:
         mask = torch.zeros(k, dtype=torch.bool, device=device)
         mask[values.long()] = True
         return mask
+
+
+def refuse_other_kinds(method: Any) -> None:
+    """Refuse a method whose prior is no Prior or whose fixed is no Fixed."""
+    for name, kind in (("prior", Prior), ("fixed", Fixed)):
+        value = getattr(method, name)
+        if value is not None and not isinstance(value, kind):
+            raise ValueError(f"{name} must be an xd.{kind.__name__}(...), got {value!r}")
 
 
 def share_among_free(weights: Tensor, held: Tensor, fixed: Tensor) -> Tensor:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from types import MappingProxyType
 from typing import Any
 
@@ -49,6 +51,15 @@ class Decaying:
 
     def __call__(self, epoch: Any) -> Any:
         return self.start * (1 + epoch / self.delay) ** -self.power
+
+
+def checked_schedule(schedule: Any, name: str, most: float = math.inf) -> None:
+    """Refuse what is neither a schedule nor a number above 0 and at most ``most``."""
+    limits = f"lie in (0, {most:g}]" if most < math.inf else "be a positive number"
+    if callable(schedule):
+        return
+    if isinstance(schedule, bool) or not isinstance(schedule, Real) or not 0 < schedule <= most or schedule == math.inf:
+        raise ValueError(f"{name} must {limits}, or be a schedule such as xd.Decaying(0.1), got {schedule!r}")
 
 
 def at_epoch(schedule: Schedule, epoch: Any) -> Any:

@@ -13,8 +13,8 @@ from ..constants import per_coordinate
 from ..mixture import Mixture
 from ..prior import Prior
 from ..stats import Stats
-from .fixed import Fixed
-from .schedule import Schedule, at_epoch
+from .fixed import Fixed, refuse_other_kinds
+from .schedule import Schedule, at_epoch, checked_schedule
 
 OptimizerMaker = Callable[..., torch.optim.Optimizer]
 
@@ -75,6 +75,12 @@ class SGD:
     trace_penalty: float = 0.0
     fixed: Fixed | None = None
     scale: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        checked_schedule(self.rate, "rate")
+        refuse_other_kinds(self)
+        if not self.trace_penalty >= 0:
+            raise ValueError(f"trace_penalty must not be negative, got {self.trace_penalty!r}")
 
     def init(self, mixture: Mixture, device: torch.device | str = "cpu") -> SGDState:
         """The state that stands for a mixture."""
