@@ -32,6 +32,10 @@ def test_attributes(method):
     assert model.weights_.shape == (2,)
     assert model.means_.shape == (2, 2)
     np.testing.assert_allclose(model.precisions_ @ model.covariances_, np.tile(np.eye(2), (2, 1, 1)), atol=1e-8)
+    factors = model.precisions_cholesky_
+    np.testing.assert_allclose(factors @ factors.transpose(0, 2, 1), model.precisions_, rtol=1e-9)
+    np.testing.assert_array_equal(np.tril(factors, -1), 0.0)
+    assert model.lower_bounds_ == [epoch.loglik for epoch in model.history_]
     assert model.n_iter_ == len(model.history_) <= 30
     assert model.lower_bound_ == pytest.approx(model.score(X, noise=S), rel=1e-9)
     assert sorted(model.means_[:, 0].round()) == [-3.0, 3.0]
@@ -79,3 +83,38 @@ def test_bad_settings_are_refused():
         XDGMM(method="magic").fit(X)
     with pytest.raises(ValueError, match="reg_covar"):
         XDGMM(reg_covar=-1.0).fit(X)
+
+
+def test_every_fitted_attribute_of_gaussian_mixture_is_there():
+    from sklearn.mixture import GaussianMixture
+
+    X, _ = rows()
+    theirs, ours = GaussianMixture(2, random_state=0).fit(X), XDGMM(2, random_state=0, max_iter=5).fit(X)
+    wanted = [name for name in dir(theirs) if name.endswith("_") and not name.startswith("_")]
+    assert [name for name in wanted if not hasattr(ours, name)] == []
+
+
+def test_bounds_and_iterations_are_those_of_the_best_start():
+    X, S = rows()
+    model = XDGMM(5, random_state=3, n_init=3, max_iter=4, tol=0, init_params="random").fit(X, noise=S)
+    assert len(model.history_) == 12
+    assert model.n_iter_ == len(model.lower_bounds_) == 4
+    ends = [epoch.loglik for epoch in model.history_ if epoch.epoch == 3]
+    assert model.lower_bounds_[-1] == max(ends)
+
+
+def test_batch_size_counts_for_methods_with_a_step():
+    X, S = rows()
+    settings = {"random_state": 0, "max_iter": 2, "method": xd.EM(step=xd.Decaying(0.1))}
+    few, many = (XDGMM(2, batch_size=size, **settings).fit(X, noise=S) for size in (30, 300))
+    assert not np.array_equal(few.means_, many.means_)
+    with pytest.raises(ValueError, match="batch_size must be"):
+        XDGMM(2, batch_size=0, **settings).fit(X)
+
+
+def test_a_method_has_its_own_prior():
+    X, _ = rows()
+    with pytest.raises(ValueError, match=r"give prior=.* there"):
+        XDGMM(2, method=xd.EM(), prior=xd.Prior(w=1.0)).fit(X)
+    with pytest.raises(ValueError, match="is not used"):
+        XDGMM(2, method=xd.EM(), reg_covar=0.1).fit(X)

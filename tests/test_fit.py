@@ -242,7 +242,7 @@ def test_all_missing_rows_are_allowed_and_reported():
     [
         (lambda X, S: xd.fit(X, 2000, noise=S), "2000 components need at least as many rows, there are 100"),
         (lambda X, S: xd.fit(X, noise=S), "give components"),
-        (lambda X, S: xd.fit(X, 2, mixture=TRUTH, noise=S), "not both"),
+        (lambda X, S: xd.fit(X, 2, mixture=TRUTH, noise=S), "mixture has 3 components and components=2"),
         (lambda X, S: xd.fit(X, 0, noise=S), "components must be a whole number"),
         (lambda X, S: xd.fit(X, 2, noise=S, epochs=-1), "epochs must be"),
         (lambda X, S: xd.fit(X, 2, noise=S, epochs=0), "epochs must be"),

@@ -219,7 +219,7 @@ def test_bad_parameters_are_refused(arguments, message):
     ("question", "message"),
     [
         (lambda m: m.marginal(["z"]), "no coordinate 'z': its labels are"),
-        (lambda m: m.marginal([5]), "not an index below 2"),
+        (lambda m: m.marginal([5]), "nor an index below 2"),
         (lambda m: m.marginal(["x", 0]), "named twice"),
         (lambda m: m.condition({"x": 0.0, "y": 1.0}), "nothing is left"),
         (lambda m: m.condition({"x": np.nan}), "is NaN"),

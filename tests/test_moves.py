@@ -175,3 +175,20 @@ def test_bad_moves_are_refused():
         xd.fit(X, 2, moves="magic")
     with pytest.raises(ValueError, match="Fixed parameters"):
         xd.fit(X, 2, moves="auto", method=xd.EM(fixed=xd.Fixed(means=True)))
+
+
+def test_a_search_of_few_rows_does_little(monkeypatch):
+    """What 1,000 rows of one Gaussian gain from a move is their noise: few are made, and few pairs are computed."""
+    rng = np.random.default_rng(0)
+    batch = xd.Batch.from_arrays(rng.normal(size=(1000, 2)), error=[0.1, 0.1])
+    start = xd.fit(batch, 12, epochs=30, method=xd.EM()).mixture
+    done, accumulate = [0], kernels.accumulate
+
+    def counted(log_weights, means, covariances, rows, *options):
+        done[0] += rows.n * len(means)
+        return accumulate(log_weights, means, covariances, rows, *options)
+
+    monkeypatch.setattr(kernels, "accumulate", counted)
+    found = Search(batch, Moves(), np.random.default_rng(1)).run(start.tensors())
+    assert found.moved <= 8
+    assert done[0] < 2e7

@@ -32,6 +32,7 @@ class Checkpoint:
     history: tuple[Epoch, ...]
     finished: bool
     rescue: list[float] | None = None
+    winner_restart: int = 0
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it; the old one stays whole until the new one is."""
@@ -49,6 +50,7 @@ class Checkpoint:
             "best_score",
             "winner_score",
             "winner_converged",
+            "winner_restart",
             "finished",
             "rescue",
         )

@@ -19,6 +19,8 @@ def to_array(values: Any, name: str) -> Array:
         values = values.detach().cpu().numpy()
     if type(values).__module__.startswith("pandas"):
         values = values.to_numpy(dtype=np.float64, na_value=np.nan)
+    if hasattr(values, "toarray"):
+        raise ValueError(f"{name} is sparse, which is not supported: pass {name}.toarray()")
     values = tabular.numbers(values)
     if np.iscomplexobj(values):
         raise ValueError(f"{name} has complex numbers. Complex data not supported: pass real and imaginary parts")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -10,14 +11,18 @@ from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from . import tabular
+from .checks import to_array
 from .fitting import fit
 from .initial import Start
 from .methods import EM, SGD, Decaying, Method
 from .mixture import Mixture, square_root
+from .plan import at_least
 from .prior import Prior
 
 Array = np.ndarray
 METHODS = ("em", "minibatch-em", "sgd")
+REG_COVAR = 1e-6
 
 
 class XDGMM(DensityMixin, BaseEstimator):
@@ -25,7 +30,9 @@ class XDGMM(DensityMixin, BaseEstimator):
 
     Parameters are those of ``GaussianMixture`` where it has them. ``method`` is em, minibatch-em, sgd, or a method of
     your own (``xd.EM(...)``, ``xd.SGD(...)``). ``reg_covar`` is a variance in the units of X: EM adds it to every
-    covariance as scikit-learn does, SGD takes it as the ``w`` of the prior. ``prior`` is an :class:`xdeconv.Prior`.
+    covariance as scikit-learn does, SGD takes it as the ``w`` of the prior. ``prior`` is an :class:`xdeconv.Prior`. A
+    method of your own has its own prior, and needs neither of them. ``batch_size`` is the rows of an update of sgd and
+    of EM with a step below 1; EM with step 1 sees all rows at once.
 
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(500, 2))
@@ -42,7 +49,7 @@ class XDGMM(DensityMixin, BaseEstimator):
         *,
         method: str | Method = "em",
         tol: float = 1e-5,
-        reg_covar: float = 1e-6,
+        reg_covar: float = REG_COVAR,
         prior: Prior | None = None,
         max_iter: int | None = None,
         batch_size: int = 512,
@@ -84,6 +91,8 @@ class XDGMM(DensityMixin, BaseEstimator):
         validation: Any = None,
     ) -> Self:
         """Fit to rows X (n, p) with noise (n, p, p), (n, p), (1, p, p) or (p,); ``y`` is ignored."""
+        noise, error = self._beside(X, noise, error)
+        names, units = tabular.names(X), None if projection is not None else tabular.column_units(X)
         X = self._rows(X, reset=True)
         again = self.warm_start and hasattr(self, "mixture_")
         result = fit(
@@ -97,7 +106,7 @@ class XDGMM(DensityMixin, BaseEstimator):
             log_prior=log_prior,
             validation=validation,
             method=self._method(),
-            batch_rows=None if self.method == "em" or isinstance(self.method, EM) else self._batch_rows(len(X)),
+            batch_rows=self._batch_rows(len(X)),
             epochs=self.max_iter,
             tol=self.tol,
             start=self.init_params if isinstance(self.init_params, Start) else Start(centers=self.init_params),  # type: ignore[arg-type]
@@ -109,20 +118,27 @@ class XDGMM(DensityMixin, BaseEstimator):
             verbose=self.verbose,
         )
         self.mixture_ = result.mixture
-        if hasattr(self, "feature_names_in_") and projection is None:
-            self.mixture_ = result.mixture.with_(labels=self.feature_names_in_)
+        if names is not None and projection is None:
+            self.mixture_ = result.mixture.with_(labels=names, units=units)
+        elif units is not None:
+            self.mixture_ = result.mixture.with_(units=units)
         self.history_ = result.history
         self.converged_ = result.converged
-        self.n_iter_ = len(result.history)
+        self.lower_bounds_ = [epoch.loglik for epoch in result.history if epoch.restart == result.restart]
+        self.n_iter_ = len(self.lower_bounds_)
         self.lower_bound_ = result.loglik
         self._fitted_with_noise = noise is not None or error is not None
         return self
 
     def _method(self) -> Method:
-        if not isinstance(self.method, str):
-            return self.method
         if self.reg_covar < 0:
             raise ValueError(f"reg_covar must not be negative, got {self.reg_covar}")
+        if not isinstance(self.method, str):
+            if self.prior is not None:
+                raise ValueError(f"method={self.method} has its own prior: give prior={self.prior} there")
+            if self.reg_covar != REG_COVAR:
+                raise ValueError(f"method={self.method} has its own prior: reg_covar={self.reg_covar} is not used")
+            return self.method
         if self.method == "em":
             return EM(prior=self.prior, inflate=self.reg_covar)
         if self.method == "minibatch-em":
@@ -131,8 +147,17 @@ class XDGMM(DensityMixin, BaseEstimator):
             return SGD(rate=Decaying(0.02), prior=self.prior or Prior(w=self.reg_covar, c=0.0))
         raise ValueError(f"method must be one of {METHODS} or an xd.EM or xd.SGD, got {self.method!r}")
 
-    def _batch_rows(self, n: int) -> int:
-        return max(1, min(self.batch_size, n))
+    def _batch_rows(self, n: int) -> int | None:
+        """Rows of an update; None where each sees all rows."""
+        if self.method == "em" or (isinstance(self.method, EM) and self.method.step == 1):
+            return None
+        return max(1, min(at_least(1, self.batch_size, "batch_size"), n))
+
+    def _beside(self, X: Any, noise: Any, error: Any) -> tuple[Any, Any]:
+        """Noise and errors in the order and the units of the columns of X, when they are tables."""
+        names = tabular.names(X) or ()
+        noise, error = tabular.in_order(noise, names), tabular.in_order(error, names)
+        return tabular.in_units_of(noise, X, 2, "noise"), tabular.in_units_of(error, X, 1, "error")
 
     @property
     def weights_(self) -> Array:
@@ -150,20 +175,31 @@ class XDGMM(DensityMixin, BaseEstimator):
     def precisions_(self) -> Array:
         return np.linalg.inv(self.mixture_.covariances)
 
+    @property
+    def precisions_cholesky_(self) -> Array:
+        """Upper triangular P (k, d, d) with P P^T the precisions."""
+        factors = np.linalg.cholesky(self.mixture_.covariances)
+        return np.linalg.inv(factors).transpose(0, 2, 1)
+
     def score_samples(self, X: Any, *, noise: Any = None, error: Any = None, projection: Any = None) -> Array:
         """Log-density of each row (n,)."""
-        return self._fitted(noise, error).log_prob(self._rows(X), noise, projection, error=error)
+        mixture = self._fitted(X, noise, error)
+        noise, error = self._beside(X, noise, error)
+        return mixture.log_prob(self._rows(X), noise, projection, error=error)
 
     def score(
         self, X: Any, y: Any = None, *, noise: Any = None, error: Any = None, projection: Any = None, weight: Any = None
     ) -> float:
         """Mean log-density per unit of weight."""
-        mixture = self._fitted(noise, error)
+        mixture = self._fitted(X, noise, error)
+        noise, error = self._beside(X, noise, error)
         return mixture.score(self._rows(X), noise, projection, error=error, weight=weight)
 
     def predict_proba(self, X: Any, *, noise: Any = None, error: Any = None, projection: Any = None) -> Array:
         """Responsibilities (n, k)."""
-        return self._fitted(noise, error).responsibilities(self._rows(X), noise, projection, error=error)
+        mixture = self._fitted(X, noise, error)
+        noise, error = self._beside(X, noise, error)
+        return mixture.responsibilities(self._rows(X), noise, projection, error=error)
 
     def predict(self, X: Any, *, noise: Any = None, error: Any = None, projection: Any = None) -> Array:
         """The most probable component of each row (n,)."""
@@ -198,12 +234,23 @@ class XDGMM(DensityMixin, BaseEstimator):
     def _rows(self, X: Any, reset: bool = False) -> Array:
         if not reset:
             check_is_fitted(self, "mixture_")
+        unreadable = hasattr(X, "colnames") or isinstance(X, (Mapping, np.ndarray))
+        if unreadable and tabular.names(X) is not None:
+            X = self._arrow(X)
         return validate_data(
             self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=1
         )
 
-    def _fitted(self, noise: Any, error: Any) -> Mixture:
+    def _arrow(self, table: Any) -> Any:
+        """An astropy table, a dict or a structured array as a table whose names scikit-learn can read."""
+        import pyarrow as pa
+
+        values = to_array(table, "X")
+        return pa.table({name: values[:, a] for a, name in enumerate(tabular.names(table) or ())})
+
+    def _fitted(self, X: Any, noise: Any, error: Any) -> Mixture:
         check_is_fitted(self, "mixture_")
+        tabular.refuse_other_units(X, self.mixture_.labels, self.mixture_.units)
         if self._fitted_with_noise and noise is None and error is None:
             warnings.warn(
                 "this model was fitted with noise and is asked about rows without: it takes them as exact values. "

@@ -34,7 +34,7 @@ log = logging.getLogger("xdeconv")
 
 @dataclass(frozen=True)
 class FitResult:
-    """What a fit found: the mixture, its mean log-likelihood on the training rows, and how it got there."""
+    """What a fit found: the mixture, its mean log-likelihood on the training rows, and how and from which restart."""
 
     mixture: Mixture
     history: tuple[Epoch, ...]
@@ -43,6 +43,7 @@ class FitResult:
     validation: float | None = None
     interrupted: bool = False
     notes: tuple[str, ...] = ()
+    restart: int = 0
 
 
 @dataclass
@@ -59,6 +60,7 @@ class Loop:
     winner: Mixture | None = None
     winner_score: float = -np.inf
     winner_converged: bool = False
+    winner_restart: int = 0
     saved_at: float = -np.inf
     latest: Checkpoint | None = None
     best: Mixture | None = None
@@ -160,9 +162,9 @@ class Loop:
             self._checkpoint(restart, epoch, state, finished)
             for callback in self.callbacks:
                 callback(record)
-        self._compete(done)
+        self._compete(done, restart)
 
-    def _compete(self, done: bool) -> None:
+    def _compete(self, done: bool, restart: int) -> None:
         """Keep the better of this restart's mixture and the best of those before, by validation where there is any."""
         mixture, score = self.best or self.method.mixture(self.current), self.best_score
         if self.best is None and self.held_out is not None:
@@ -171,6 +173,7 @@ class Loop:
             score = self._score(mixture.tensors(self.plan.device), self.train)
         if self.winner is None or score > self.winner_score:
             self.winner, self.winner_score, self.winner_converged = mixture, score, done
+            self.winner_restart = restart
 
     def _epoch(self, state: State, restart: int, epoch: int, past: list[Epoch]) -> tuple[State, Epoch]:
         """One pass, repeated in float64 and then with a small prior where it fails; what was done is said."""
@@ -288,7 +291,7 @@ class Loop:
         refuse_other_settings(self.plan.checkpoint, found.settings, self.plan.settings(self.raw))
         self.history = list(found.history)
         self.winner, self.winner_score = found.winner, found.winner_score
-        self.winner_converged = found.winner_converged
+        self.winner_converged, self.winner_restart = found.winner_converged, found.winner_restart
         if found.dtype == "float64" and self.dtype != torch.float64:
             self._change_to_float64()
         if found.rescue is not None:
@@ -303,6 +306,7 @@ class Loop:
             self.plan.settings(self.raw), restart, epoch, str(self.dtype).removeprefix("torch."), tensors, self.best,
             self.best_score, self.winner, self.winner_score, self.winner_converged, tuple(self.history), finished,
             self._rescue(),
+            self.winner_restart,
         )  # fmt: skip
         if finished or time.monotonic() - self.saved_at > self.plan.checkpoint_seconds:
             self.latest.save(self.plan.checkpoint)
@@ -320,7 +324,7 @@ class Loop:
             if self.latest is not None and self.plan.checkpoint is not None:
                 self.latest.save(self.plan.checkpoint)
             raise KeyboardInterrupt
-        self._compete(done=False)
+        self._compete(done=False, restart=self.history[-1].restart if self.history else 0)
         if self.latest is not None and self.plan.checkpoint is not None:
             self.latest.save(self.plan.checkpoint)
             self._note(f"interrupted after {len(self.history)} epochs: resume=True goes on from {self.plan.checkpoint}")
@@ -340,7 +344,10 @@ class Loop:
         mixture = self.winner.transformed(self.shift.numpy(), self.scale.numpy())
         mixture = mixture.with_(labels=labels, units=units, meta=meta)
         notes = tuple(self.notes)
-        return FitResult(mixture, tuple(self.history), self.winner_converged, loglik, validation, interrupted, notes)
+        return FitResult(
+            mixture, tuple(self.history), self.winner_converged, loglik, validation, interrupted, notes,
+            self.winner_restart,
+        )  # fmt: skip
 
     def _note(self, text: str) -> None:
         if rank() == 0:

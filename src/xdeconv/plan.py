@@ -142,7 +142,7 @@ def at_least(least: int, value: Any, name: str) -> int:
 
 
 def not_negative(value: Any, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value < np.inf:
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < np.inf:
         raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
     return float(value)
 
@@ -152,7 +152,7 @@ def hold_out(source: Source, validation: Any, seed: int) -> tuple[Source, Source
     if validation is None:
         return source, None
     if isinstance(validation, (Real, str)):
-        if isinstance(validation, (bool, str)) or not 0 < validation < 1:
+        if isinstance(validation, (bool, str)) or not 0 < float(validation) < 1:
             raise ValueError(f"validation must be rows, or a fraction between 0 and 1, got {validation!r}")
         return split(source, float(validation), seed)
     held_out = as_source(_as_batch(validation))

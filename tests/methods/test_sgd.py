@@ -36,7 +36,7 @@ def loss_by_autograd(p: Problem, logits, means, factors, prior: Prior | None, tr
 )
 def test_gradients_are_autograds(name, prior, penalty):
     p = CASES[name]
-    method = SGD(rate=0.0, prior=prior, trace_penalty=penalty)
+    method = SGD(rate=lambda epoch: 0.0, prior=prior, trace_penalty=penalty)
     state = method.init(mixture_of(p))
     stats = kernels.accumulate(*state.parameters(), p.batch(), REFERENCE)
     method.update(state, stats, 2 * float(stats.rows))
@@ -53,7 +53,7 @@ def test_ems_fixed_point_is_stationary(prior):
     state = em.init(mixture_of(p))
     for _ in range(600):
         state = em.update(state, kernels.accumulate(*state.parameters(), batch, REFERENCE), float(batch.n))
-    method = SGD(rate=0.0, prior=prior)
+    method = SGD(rate=lambda epoch: 0.0, prior=prior)
     there = method.init(em.mixture(state))
     method.update(there, kernels.accumulate(*there.parameters(), batch, REFERENCE), float(batch.n))
     for parameter in (there.logits, there.means, there.factors):

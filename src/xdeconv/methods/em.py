@@ -54,6 +54,8 @@ class EM:
     def __post_init__(self) -> None:
         checked_schedule(self.step, "step", most=1.0)
         refuse_other_kinds(self)
+        if min(self.inflate if isinstance(self.inflate, Sequence) else (self.inflate,)) < 0:
+            raise ValueError(f"inflate must not be negative, got {self.inflate!r}")
 
     def init(self, mixture: Mixture, device: torch.device | str = "cpu") -> EMState:
         """The state that stands for a mixture."""

@@ -58,7 +58,8 @@ def checked_schedule(schedule: Any, name: str, most: float = math.inf) -> None:
     limits = f"lie in (0, {most:g}]" if most < math.inf else "be a positive number"
     if callable(schedule):
         return
-    if isinstance(schedule, bool) or not isinstance(schedule, Real) or not 0 < schedule <= most or schedule == math.inf:
+    number = float(schedule) if isinstance(schedule, Real) and not isinstance(schedule, bool) else math.nan
+    if not 0 < number <= most or number == math.inf:
         raise ValueError(f"{name} must {limits}, or be a schedule such as xd.Decaying(0.1), got {schedule!r}")
 
 
