@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from .. import checks, kernels
+from .. import checks, kernels, tabular
 from ..files import write_atomically
 from ..fitting import fit
 from ..methods import EM
@@ -76,7 +76,7 @@ class XDGMM(BaseEstimator):
             epochs=self.n_iter or DEFAULT_ITERATIONS[self.method],
             tol=self.tol if bovy else self.tol / len(S),
             seed=seed_of(self.random_state),
-            labels=checks.columns(X) or (None if self.labels is None else list(self.labels)),
+            labels=tabular.names(X) or (None if self.labels is None else list(self.labels)),
         )
         return self._take(result.mixture)
 
