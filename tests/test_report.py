@@ -274,12 +274,22 @@ def test_everything_can_be_reached_by_keyboard(browser, tmp_path):
 
 
 def test_dark_and_light(browser, tmp_path):
-    page = Page(browser, example(), tmp_path / "page.html")
+    history = columns([Epoch(e, 0.0, -1.0 / (e + 1)) for e in range(5)])
+    page = Page(browser, example(history=history), tmp_path / "page.html")
     colour = "return getComputedStyle(document.body).backgroundColor"
-    before = page(colour)
-    page("document.getElementById('theme').click()")
-    page.settle()
-    assert page(colour) != before
+    labels = """const c = document.getElementById('history'), copy = c.cloneNode();
+        const x = copy.getContext('2d', {willReadFrequently: true});
+        x.drawImage(c, 0, 0);
+        const pixels = x.getImageData(0, 0, 60, c.height).data, found = [0, 0, 0];
+        for (let i = 0; i < pixels.length; i += 4) if (pixels[i + 3] > 200) found[0] = Math.max(found[0], pixels[i]);
+        return found[0]"""
+    seen = {}
+    for _ in range(2):
+        page("document.getElementById('theme').click()")
+        page.settle()
+        seen[page("return document.documentElement.dataset.theme")] = page(colour), page(labels)
+    assert seen["dark"][0] != seen["light"][0]
+    assert seen["dark"][1] > 120 > seen["light"][1]  # text outside the curves' box is drawn anew, too
     assert page.log() == []
 
 

@@ -5,7 +5,7 @@ const mixture = new Mixture(facts);
 const $ = (id) => document.getElementById(id);
 const GRIDS = [96, 128, 176, 240, 320]; // cells along each side, from coarse to fine
 const PAUSE = 60; // milliseconds between changes of the numbers while something moves: laying out text is slow
-const BUDGET = 16; // milliseconds of computing that a frame may take while something moves
+const BUDGET = 20; // milliseconds of computing that a frame may take while something moves
 
 const state = {
   x: 0,

@@ -53,25 +53,30 @@ function paint(context, values, n, m, colours) {
   return found.levels;
 }
 
-/* Marching squares: segments between cell centres, with the crossing interpolated. */
+/* Marching squares: segments between cell centres, with the crossing interpolated; a to d go round the square. */
 function contour(context, values, n, m, level, box) {
   const [sx, sy] = [box.w / n, box.h / m];
-  const at = (i, j) => [box.x + (i + 0.5) * sx, box.y + (j + 0.5) * sy];
-  const cut = (a, b) => (level - a) / (b - a);
+  const points = new Float64Array(8);
   for (let j = 0; j < m - 1; j++) {
-    for (let i = 0; i < n - 1; i++) {
-      const o = j * n + i;
+    const y = box.y + (j + 0.5) * sy;
+    for (let i = 0, o = j * n; i < n - 1; i++, o++) {
+      const [inA, inB] = [values[o] >= level, values[o + 1] >= level];
+      const [inC, inD] = [values[o + n + 1] >= level, values[o + n] >= level];
+      if (inA === inB && inB === inC && inC === inD) continue;
+      const x = box.x + (i + 0.5) * sx;
       const [a, b, c, d] = [values[o], values[o + 1], values[o + n + 1], values[o + n]];
-      const sides = (a >= level) | ((b >= level) << 1) | ((c >= level) << 2) | ((d >= level) << 3);
-      if (sides === 0 || sides === 15) continue;
-      const points = [];
-      if ((sides & 1) !== ((sides >> 1) & 1)) points.push(at(i + cut(a, b), j));
-      if (((sides >> 1) & 1) !== ((sides >> 2) & 1)) points.push(at(i + 1, j + cut(b, c)));
-      if (((sides >> 2) & 1) !== ((sides >> 3) & 1)) points.push(at(i + 1 - cut(c, d), j + 1));
-      if (((sides >> 3) & 1) !== (sides & 1)) points.push(at(i, j + 1 - cut(d, a)));
-      for (let p = 0; p + 1 < points.length; p += 2) {
-        context.moveTo(...points[p]);
-        context.lineTo(...points[p + 1]);
+      let count = 0;
+      const add = (px, py) => {
+        points[count++] = px;
+        points[count++] = py;
+      };
+      if (inA !== inB) add(x + (sx * (level - a)) / (b - a), y);
+      if (inB !== inC) add(x + sx, y + (sy * (level - b)) / (c - b));
+      if (inC !== inD) add(x + sx - (sx * (level - c)) / (d - c), y + sy);
+      if (inD !== inA) add(x, y + sy - (sy * (level - d)) / (a - d));
+      for (let p = 0; p < count; p += 4) {
+        context.moveTo(points[p], points[p + 1]);
+        context.lineTo(points[p + 2], points[p + 3]);
       }
     }
   }

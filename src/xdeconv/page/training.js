@@ -32,11 +32,13 @@ function drawHistory() {
   context.rotate(-Math.PI / 2);
   context.fillText("log-likelihood per row", 0, 0, box.h);
   context.restore();
+  context.save();
   context.beginPath();
   context.rect(box.x, box.y, box.w, box.h);
   context.clip();
   lines.forEach((line) => stroke(context, css(`series-${(line.restart % 4) + 1}`), 1.8, line.dash, () =>
     line.points.forEach((p, i) => (i ? context.lineTo(...at(p)) : context.moveTo(...at(p))))));
+  context.restore();
 }
 
 function historyLines(found) {
