@@ -1,0 +1,45 @@
+"""The search for hyper-parameters: what it proposes and what it calls a default."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from benchmarks import tune
+from benchmarks.paper_rows import PRESETS, Table
+
+import xdeconv as xd
+from xdeconv.plan import STREAM_BATCH, choose_method
+
+
+def closeness(settings: tune.Settings) -> float:
+    return -(np.log(settings.step / 0.05) ** 2) - np.log(settings.batch_rows / 300) ** 2
+
+
+def test_a_sobol_sequence_covers_the_ranges_and_repeats():
+    bounds = tune.ranges(100_000)
+    first, again = (list(tune.proposals("qmc", 16, bounds, closeness)) for _ in range(2))
+    assert first == again
+    assert len(first) == 16
+    for name, (low, high) in bounds.items():
+        values = np.array([getattr(settings, name) for settings, _ in first], dtype=float)
+        assert ((values >= low * 0.99) & (values <= high * 1.01)).all()
+        assert (values < np.sqrt(low * high)).sum() == 8
+
+
+def test_defaults_are_those_of_the_library():
+    source = Table(None, 200, "cpu").prepared(PRESETS[0]).train
+    minibatch = tune.defaults("minibatch", 5_000_000)
+    chosen, _, _ = choose_method(source, torch.device("cpu"), None, None, minibatch.batch_rows)
+    assert minibatch.batch_rows == STREAM_BATCH
+    assert chosen == xd.EM(step=xd.Decaying(minibatch.step))
+    assert xd.SGD(rate=tune.defaults("sgd", 5_000_000).step) == xd.SGD()
+
+
+@pytest.mark.parametrize("method", tune.TITLES)
+def test_a_trial_is_a_score_and_a_failed_one_is_minus_infinity(method, capsys):
+    rows = Table(None, 600, "cpu").prepared(PRESETS[0])
+    objective = tune.Objective(method, rows, 2, 2, (1.0,) * 7)
+    assert -60 < objective(tune.Settings(0.1, 64, 1e-6)) < 0
+    assert objective(tune.Settings(0.1, 0, 1e-6)) == -np.inf
+    assert "batch_rows" in capsys.readouterr().out
