@@ -160,17 +160,17 @@ def write(found: dict) -> None:
     for one in peers:
         family = "xdeconv" if one.name.startswith("xdeconv") else one.name
         if one.trouble:
-            lines.append([one.name, "", "", "", "", "", "", f"did not run: {one.trouble}"])
+            lines.append([one.name, "", "", "", "", "", "", "", f"did not run: {one.trouble}"])
             continue
         each = one.pass_seconds
         lines.append([
-            f"{one.name} {one.version}", f"{one.rows:,}", f"{1e3 * each:.3g}" if each == each else "",
-            f"{1e9 * each / one.rows / k:.3g}" if each == each else "",
+            f"{one.name} {one.version}", f"{one.rows:,}", str(one.passes), f"{1e3 * each:.0f}" if each == each else "",
+            f"{1e9 * each / one.rows / k:,.0f}" if each == each else "",
             memory(one), reached(one, found["common"]),
             f"{one.held_out[-1]:.3f}", CANNOT[family],
         ])  # fmt: skip
-    header = ["peer", "rows", "ms per EM pass", "ns per row and component", "MB more", f"s to {found['common']:.3f}",
-              "held-out at the end", "cannot"]  # fmt: skip
+    header = ["peer", "rows", "passes", "ms per EM pass", "ns per row and component", "MB more",
+              f"s to {found['common']:.3f}", "held-out at the end", "cannot"]  # fmt: skip
     few = ", ".join(f"{name} gets {n:,} rows" for name, n in FEW_ROWS.items())
     body = [
         f"`python -m benchmarks.peers` on {report.describe(found['machine'])} {found['threads']} threads.",

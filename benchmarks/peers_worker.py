@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.metadata
 import resource
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable
@@ -153,9 +154,31 @@ PEERS: dict[str, tuple[str, Callable[[Array, Array, Parameters, Record], None]]]
 }
 
 
-def memory() -> list[float]:
-    """The most megabytes that this process has held, and the largest of those that it started."""
-    return [resource.getrusage(who).ru_maxrss / 1024 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+class Memory(threading.Thread):
+    """The most megabytes that this process holds while it is watched (Linux), looked at every few milliseconds."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.before = self.most = self.now()
+        self.done = threading.Event()
+
+    @staticmethod
+    def now() -> float:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * resource.getpagesize() / 2**20
+
+    def run(self) -> None:
+        while not self.done.wait(0.003):
+            self.most = max(self.most, self.now())
+
+    def added(self) -> float:
+        self.done.set()
+        return self.most - self.before
+
+
+def largest_child() -> float:
+    """Megabytes of the largest process that this one started and that has ended."""
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
 
 
 def main() -> None:
@@ -167,15 +190,16 @@ def main() -> None:
     warnings.simplefilter("ignore")
     with suppress(Enough):
         peer(X[:1000].copy(), S[:1000].copy(), start, Record(1, 1e9))  # compile and import
-    before = memory()
+    before, watch = largest_child(), Memory()
+    watch.start()
     record = Record(int(passes), float(limit))
     with suppress(Enough):
         peer(X, S, start, record)
-    used = memory()
+    added, child = watch.added(), largest_child()
     weights, means, covariances = (np.stack([f[i] for f in record.found]) for i in range(3))
-    version, children = importlib.metadata.version(package), used[1] if used[1] > before[1] else 0.0
+    version, children = importlib.metadata.version(package), child if child > before else 0.0
     np.savez(out, seconds=record.seconds, weights=weights, means=means, covariances=covariances, version=version,
-             megabytes=used[0] - before[0], children=children, rows=int(rows))  # fmt: skip
+             megabytes=added, children=children, rows=int(rows))  # fmt: skip
 
 
 if __name__ == "__main__":
