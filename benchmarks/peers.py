@@ -205,7 +205,7 @@ def write(found: dict) -> None:
         f"For time's sake {few}. Everything runs in float64 but pomegranate, pycave and where said.",
         "Other work on the machine took, in cores: "
         + ", ".join(f"{one.name} {one.others:.1f}" for one in peers if not one.trouble)
-        + " (total times carry that, the fastest pass hardly).",
+        + " (which slows total times more than the fastest pass).",
         report.table(header, lines),
     ]
     report.write_section("Peers", "\n\n".join(body))
