@@ -35,7 +35,7 @@ STARTS = {
 OTHER_STARTS = ("grown by splitting", "annealed")
 STEPS = {f"EM, {step!r}": xd.EM(step=step) for step in (
     0.01, xd.Stepped(0.01, {10: 0.5}), xd.Decaying(0.03), xd.Decaying(0.1), xd.Decaying(0.3),
-    xd.Decaying(1.0, power=0.8),
+    xd.Decaying(0.57, power=0.8), xd.Decaying(1.0, power=0.8),
 )} | {f"SGD, {rate!r}": xd.SGD(rate=rate) for rate in (
     0.01, xd.Stepped(0.01, {10: 0.1}), xd.Decaying(0.005), xd.Decaying(0.01), xd.Decaying(0.02), xd.Decaying(0.05),
 )}  # fmt: skip

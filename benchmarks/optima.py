@@ -18,6 +18,7 @@ import xdeconv as xd
 from benchmarks import results as report
 from benchmarks.machine import about
 from benchmarks.problems import Split, gaia_fields, separated_truth, simulated, tycho
+from xdeconv.methods import suited_batch, suited_step
 
 IDENTITY = xd.Start(coordinates="raw", covariances="identity")
 
@@ -36,14 +37,14 @@ def em_alone(split: Split, k: int, seed: int) -> xd.FitResult:
 
 def minibatch(split: Split, k: int, seed: int) -> xd.FitResult:
     """Minibatch EM with stochastic moves."""
-    method = xd.EM(step=xd.Decaying(0.1))
-    return default(split, k, seed, method=method, batch_rows=512, moves=STREAM_MOVES, epochs=20)
+    rows = suited_batch(k, split.train.d)
+    method = xd.EM(step=suited_step(rows, k, split.train.d))
+    return default(split, k, seed, method=method, batch_rows=rows, moves=STREAM_MOVES, epochs=20)
 
 
 def gradients(split: Split, k: int, seed: int) -> xd.FitResult:
     """SGD with stochastic moves."""
-    method = xd.SGD(rate=xd.Decaying(0.02))
-    return default(split, k, seed, method=method, batch_rows=512, moves=STREAM_MOVES, epochs=20)
+    return default(split, k, seed, method=xd.SGD(), batch_rows=512, moves=STREAM_MOVES, epochs=20)
 
 
 STREAM_MOVES = xd.Moves(rounds=4, pool_rows=1 << 15)

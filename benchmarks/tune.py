@@ -24,11 +24,12 @@ from benchmarks import results as report
 from benchmarks.machine import about
 from benchmarks.paper_rows import PRESETS, Rows, Table
 from xdeconv.initial import moments
-from xdeconv.plan import MANY_ROWS, STREAM_BATCH
+from xdeconv.methods import suited_batch, suited_step
 
 SLACK = 0.02  # nat that defaults may lose
 TITLES = {"minibatch": "minibatch EM", "sgd": "SGD"}
 SAMPLERS = ("optuna", "qmc")
+POWERS = {"minibatch": 0.8, "sgd": 0.6}
 
 
 @dataclass(frozen=True)
@@ -38,24 +39,26 @@ class Settings:
     step: float
     batch_rows: int
     w: float
-    decays: bool = True
 
     def __str__(self) -> str:
-        step = f"Decaying({self.step:.3g})" if self.decays else f"{self.step:.3g}"
-        return f"step {step}, {self.batch_rows} rows, w = {self.w:.1e} of the variance"
+        return f"first step {self.step:.3g}, {self.batch_rows} rows, w = {self.w:.1e} of the variance"
 
 
-def defaults(method: str, rows: int) -> Settings:
-    """What one gets unasked: no prior, and as many updates an epoch as where xd.fit turns to batches."""
-    batch_rows = max(32, min(STREAM_BATCH, rows * STREAM_BATCH // MANY_ROWS["cpu"]))
+def schedule(method: str, step: float) -> xd.Decaying:
+    """How the first step decays: as in the defaults."""
+    return xd.Decaying(step, power=POWERS[method])
+
+
+def defaults(method: str, k: int, d: int) -> Settings:
+    """What one gets unasked: no prior, and steps and batches that suit the size of the mixture."""
     if method == "minibatch":
-        return Settings(0.1, batch_rows, 0.0)
-    return Settings(float(xd.SGD().rate), batch_rows, 0.0, decays=False)  # type: ignore[arg-type]
+        return Settings(suited_step(suited_batch(k, d), k, d).start, suited_batch(k, d), 0.0)
+    return Settings(xd.SGD().rate.start, 512, 0.0)  # type: ignore[union-attr]
 
 
 def ranges(rows: int) -> dict[str, tuple[float, float]]:
     """Logarithmic ranges of step, batch_rows and w."""
-    return {"step": (1e-3, 0.5), "batch_rows": (64.0, max(128.0, rows / 16)), "w": (1e-9, 1e-3)}
+    return {"step": (1e-3, 1.0), "batch_rows": (64.0, max(128.0, rows / 16)), "w": (1e-9, 1e-3)}
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ class Objective:
     variances: tuple[float, ...]
 
     def fit(self, s: Settings, seed: int) -> xd.Mixture:
-        step = xd.Decaying(s.step) if s.decays else s.step
+        step = schedule(self.method, s.step)
         prior = xd.Prior(w=[s.w * self.rows.train.rows * v for v in self.variances]) if s.w else None
         method = xd.EM(step=step, prior=prior) if self.method == "minibatch" else xd.SGD(rate=step, prior=prior)
         train = self.rows.train
@@ -120,7 +123,7 @@ def search(objective: Objective, a: argparse.Namespace) -> dict:
         if time.monotonic() - began > a.budget_seconds:
             break
     best = max(tried, key=lambda pair: pair[1])[0]
-    standard = defaults(objective.method, objective.rows.train.rows)
+    standard = defaults(objective.method, objective.k, objective.rows.train.dim)
     scores = {
         name: [objective.rows.scores(objective.fit(s, seed))["test"] for seed in range(1, 1 + a.seeds)]
         for name, s in (("best", best), ("defaults", standard))

@@ -15,7 +15,7 @@ from . import tabular
 from .checks import to_array
 from .fitting import fit
 from .initial import Start
-from .methods import EM, SGD, Decaying, Method
+from .methods import EM, SGD, Method, suited_step
 from .mixture import Mixture, square_root
 from .plan import at_least
 from .prior import Prior
@@ -105,7 +105,7 @@ class XDGMM(DensityMixin, BaseEstimator):
             weight=weight,
             log_prior=log_prior,
             validation=validation,
-            method=self._method(),
+            method=self._method(X.shape[1] if projection is None else np.shape(projection)[-1]),
             batch_rows=self._batch_rows(len(X)),
             epochs=self.max_iter,
             tol=self.tol,
@@ -130,7 +130,7 @@ class XDGMM(DensityMixin, BaseEstimator):
         self._fitted_with_noise = noise is not None or error is not None
         return self
 
-    def _method(self) -> Method:
+    def _method(self, d: int) -> Method:
         if self.reg_covar < 0:
             raise ValueError(f"reg_covar must not be negative, got {self.reg_covar}")
         if not isinstance(self.method, str):
@@ -142,9 +142,10 @@ class XDGMM(DensityMixin, BaseEstimator):
         if self.method == "em":
             return EM(prior=self.prior, inflate=self.reg_covar)
         if self.method == "minibatch-em":
-            return EM(step=Decaying(0.1), prior=self.prior, inflate=self.reg_covar)
+            step = suited_step(self.batch_size, self.n_components, d)
+            return EM(step=step, prior=self.prior, inflate=self.reg_covar)
         if self.method == "sgd":
-            return SGD(rate=Decaying(0.02), prior=self.prior or Prior(w=self.reg_covar, c=0.0))
+            return SGD(prior=self.prior or Prior(w=self.reg_covar, c=0.0))
         raise ValueError(f"method must be one of {METHODS} or an xd.EM or xd.SGD, got {self.method!r}")
 
     def _batch_rows(self, n: int) -> int | None:

@@ -99,9 +99,11 @@ def fit(
         raise ValueError(f"method must be an xd.EM(...) or xd.SGD(...), got {method!r}")
     chosen = _device(device)
     kind = None if dtype is None else _number_type(dtype)
-    method, moves, batch_rows = choose_method(source, chosen, method, moves, batch_rows)
+    k = count_components(components, mixture, source)
+    batch_rows = None if batch_rows is None else at_least(1, batch_rows, "batch_rows")
+    method, moves, batch_rows = choose_method(source, k, chosen, method, moves, batch_rows)
     plan = Plan(
-        components=count_components(components, mixture, source),
+        components=k,
         given=mixture,
         method=method,
         moves=moves,
@@ -109,7 +111,7 @@ def fit(
         restarts=at_least(1, restarts, "restarts"),
         seed=seed,
         epochs=at_least(1, _passes(batch_rows) if epochs is None else epochs, "epochs"),
-        batch_rows=None if batch_rows is None else at_least(1, batch_rows, "batch_rows"),
+        batch_rows=batch_rows,
         tol=not_negative(tol, "tol"),
         patience=at_least(1, patience, "patience"),
         standardize=standardize,

@@ -18,14 +18,13 @@ from .data import ArraySource, Source, as_source, split
 from .history import Epoch
 from .initial import Start
 from .kernels.options import Options
-from .methods import EM, Decaying, Method, describe
+from .methods import EM, Method, describe, suited_batch, suited_step
 from .mixture import Mixture
 from .moves import Moves
 from .resident import Cache
 
 log = logging.getLogger("xdeconv")
 MANY_ROWS = {"cpu": 5_000_000, "cuda": 500_000_000}  # of a stream: with more, updates come before a pass is over
-STREAM_BATCH = 1 << 14
 ARRAYS = ("noise", "error", "projection", "weight", "log_prior", "label")
 
 
@@ -74,7 +73,12 @@ class Plan:
 
 
 def choose_method(
-    source: Source, device: torch.device, method: Method | None, moves: Moves | str | None, batch_rows: int | None
+    source: Source,
+    k: int,
+    device: torch.device,
+    method: Method | None,
+    moves: Moves | str | None,
+    batch_rows: int | None,
 ) -> tuple[Method, Moves | None, int | None]:
     """The method, moves and batch size: the user's, or what suits the size of the data and the device."""
     named: dict[str, Moves | None] = {"none": None, "auto": Moves(), "bovy": Moves(criterion="bovy")}
@@ -90,12 +94,12 @@ def choose_method(
     if method is not None:
         return method, resolved, batch_rows
     if batch_rows is None and not isinstance(source, ArraySource) and source.rows > MANY_ROWS[device.type]:
-        batch_rows = STREAM_BATCH
+        batch_rows = suited_batch(k, source.dim)
     if batch_rows is None:
         log.info("fitting %d rows by batch EM with moves", source.rows)
         return EM(), resolved, None
     log.info("fitting %d rows by minibatch EM with moves, %d rows a step", source.rows, batch_rows)
-    return EM(step=Decaying(0.1)), resolved, batch_rows
+    return EM(step=suited_step(batch_rows, k, source.dim)), resolved, batch_rows
 
 
 def _has_log_prior(source: Source) -> bool:

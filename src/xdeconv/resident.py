@@ -18,7 +18,7 @@ from .packing import Chunk, common, pack, row_bytes
 from .prefetch import overlapped
 
 Cache = Literal["device", "host", "none"]
-CHUNK_ROWS = 1 << 20  # of a chunk on a device
+CHUNK_ROWS = 1 << 22  # of a chunk on a device
 PINNED_BYTES = 1 << 26  # of a chunk on the host: pinned memory comes in powers of two
 MIXED = 8  # chunks whose rows are shuffled together
 SAMPLED = 64  # chunks that a sample comes from

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..fitting import FitResult
 
 HELD_OUT, HELD_OUT_ROWS = 0.1, 100_000
-MINIBATCH_ROWS, MINIBATCH_STEP = 500, 0.01
+GRADIENT_ROWS = 512
 MOVES = ("none", "auto", "bovy")
 
 
@@ -69,6 +69,7 @@ def fit(
     arguments = options.opening(columns, error, unit, derive, offset, inflate, preset, weight)
     from .. import fitting
     from ..distributed import process_group, restarted
+    from ..methods import suited_batch
     from ..progress import show_progress
 
     with process_group(device, rank_timeout) as own_device, only_first_speaks() as first:
@@ -80,10 +81,13 @@ def fit(
         saved = checkpoint or output.with_name(output.name + ".checkpoint")
         minibatch = method in ("minibatch-em", "sgd")
         passes = epochs or (fitting.MINIBATCH_PASSES if minibatch else fitting.FULL_PASSES)
+        if minibatch and batch_rows is None:
+            batch_rows = GRADIENT_ROWS if method == "sgd" else suited_batch(components, source.dim)
         settings = {
-            "components": components, "method": chosen_method(method, prior, passes), "start": start, "seed": seed,
+            "components": components, "method": chosen_method(method, prior, (batch_rows, components, source.dim)),
+            "start": start, "seed": seed,
             "restarts": restarts, "epochs": epochs or (passes if minibatch else None), "tol": tol,
-            "batch_rows": batch_rows or (MINIBATCH_ROWS if minibatch else None), "device": own_device, "dtype": dtype,
+            "batch_rows": batch_rows, "device": own_device, "dtype": dtype,
             "validation": held_out(validation, source.rows), "checkpoint": saved, "resume": resume or restarted(),
             "checkpoint_seconds": checkpoint_seconds, "moves": chosen_moves(moves), "cache": cache,
         }  # fmt: skip
@@ -128,9 +132,9 @@ def only_first_speaks() -> Iterator[First]:
         log.setLevel(before)
 
 
-def chosen_method(name: str, w: float, epochs: int) -> Any:
-    """The method that a word stands for."""
-    from ..methods import EM, SGD, Stepped
+def chosen_method(name: str, w: float, size: tuple[Any, int, int] = (None, 1, 1)) -> Any:
+    """The method that a word stands for; ``size`` is rows of a batch, components and dimensions."""
+    from ..methods import EM, SGD, suited_step
     from ..prior import Prior
 
     prior = Prior(w=w) if w > 0 else None
@@ -139,7 +143,7 @@ def chosen_method(name: str, w: float, epochs: int) -> Any:
     if name in ("auto", "em"):
         return EM(prior=prior)
     if name == "minibatch-em":
-        return EM(step=Stepped(MINIBATCH_STEP, {epochs // 2: 0.5}), prior=prior)
+        return EM(step=suited_step(*size), prior=prior)
     if name == "sgd":
         return SGD(prior=prior)
     raise typer.BadParameter(f"{name!r} is none of auto, em, minibatch-em, sgd", param_hint="--method")

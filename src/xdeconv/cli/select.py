@@ -65,7 +65,7 @@ def select(
 
     settings: dict[str, Any] = {"moves": moves, "epochs": epochs, "restarts": restarts, "tol": tol, "device": device,
                                 "dtype": dtype}  # fmt: skip
-    settings |= {"method": chosen_method("em", prior, 0)} if prior > 0 else {}
+    settings |= {"method": chosen_method("em", prior)} if prior > 0 else {}
     found = selection.select(
         source, sizes, criterion, rule=rule, folds=folds, validation=validation, seed=seed, results=results,  # type: ignore[arg-type]
         verbose=True, **settings,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .triton_rows import Plan
 
 LARGEST = 10  # dimensions, latent or observed, whose matrices fit in registers
-SLICE = 1 << 20  # rows whose tiles are in memory at a time
+SLICE = 1 << 22  # rows whose tiles are in memory at a time
 ALIVE_CHUNK = 2048  # rows that are listed together when only the pairs alive are summed
 CAN = (torch.float32, torch.float64)
 Result = TypeVar("Result")

@@ -16,10 +16,22 @@ from ..mixture import Mixture
 from ..stats import Stats
 from .em import EM
 from .fixed import Fixed
-from .schedule import Decaying, Schedule, Stepped
+from .schedule import Decaying, Schedule, Stepped, suited_batch, suited_step
 from .sgd import SGD
 
-__all__ = ["EM", "SGD", "Decaying", "Fixed", "Method", "Schedule", "State", "Stepped", "describe"]
+__all__ = [
+    "EM",
+    "SGD",
+    "Decaying",
+    "Fixed",
+    "Method",
+    "Schedule",
+    "State",
+    "Stepped",
+    "describe",
+    "suited_batch",
+    "suited_step",
+]
 
 
 class State(Protocol):

@@ -63,6 +63,28 @@ def checked_schedule(schedule: Any, name: str, most: float = math.inf) -> None:
         raise ValueError(f"{name} must {limits}, or be a schedule such as xd.Decaying(0.1), got {schedule!r}")
 
 
+ENOUGH = 8  # rows of a batch for each coordinate of each component
+FEWEST, MOST = 512, 1 << 16
+
+
+def suited_batch(k: int, d: int) -> int:
+    """Rows of a minibatch of EM for k components in d dimensions: a few for each free number of a mean.
+
+    >>> suited_batch(64, 7)
+    4096
+    """
+    return min(MOST, max(FEWEST, 1 << (ENOUGH * k * d - 1).bit_length()))
+
+
+def suited_step(batch_rows: int, k: int, d: int) -> Decaying:
+    """Steps of minibatch EM: running statistics that begin with as many rows as a suited batch has, and grow.
+
+    >>> suited_step(512, 64, 7)
+    Decaying(start=0.143, delay=1.0, power=0.8)
+    """
+    return Decaying(min(1.0, round(batch_rows / (ENOUGH * k * d), 3) or 0.001), power=0.8)
+
+
 def at_epoch(schedule: Schedule, epoch: Any) -> Any:
     """The value of a schedule or of a constant."""
     return schedule(epoch) if callable(schedule) else schedule

@@ -14,8 +14,9 @@ from ..mixture import Mixture
 from ..prior import Prior
 from ..stats import Stats
 from .fixed import Fixed, refuse_other_kinds
-from .schedule import Schedule, at_epoch, checked_schedule
+from .schedule import Decaying, Schedule, at_epoch, checked_schedule
 
+RATE = Decaying(0.02)
 OptimizerMaker = Callable[..., torch.optim.Optimizer]
 
 
@@ -68,7 +69,7 @@ class SGD:
     fixed          :class:`Fixed`: parameters that are held
     """
 
-    rate: Schedule = 1e-2
+    rate: Schedule = RATE
     optimizer: OptimizerMaker = torch.optim.Adam
     options: Mapping[str, Any] | None = None
     prior: Prior | None = None
