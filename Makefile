@@ -18,6 +18,10 @@ check: $(STAMP)
 	$(VENV)/bin/lint-imports
 	$(RUN) -m pytest -n 2
 
+docs: $(STAMP)
+	$(RUN) -m pip install --quiet --constraint requirements/dev.txt --constraint requirements/docs.txt --editable ".[docs]"
+	$(RUN) -m sphinx -W --keep-going -b html docs docs/_build/html
+
 $(STAMP): pyproject.toml requirements/dev.txt
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet --upgrade pip

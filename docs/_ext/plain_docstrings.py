@@ -1,0 +1,50 @@
+"""Docstrings as this project writes them, for Sphinx: aligned lists of settings, and plain text that is not markup."""
+
+import re
+
+SETTING = re.compile(r"^(\S(?:.*?\S)?)\s{2,}(\S.*)$")
+LITERAL = re.compile(r"(``.+?``|:\w+:`.+?`|(?<!\*)\*\w[^*\n]*\*(?!\*))")
+
+
+def as_definitions(paragraph):
+    """Lines "name   what it is", with indented continuations, as a definition list; anything else as it is."""
+    found = []
+    for line in paragraph:
+        match = SETTING.match(line)
+        if match:
+            found += [match[1], f"    {match[2]}", ""]
+        elif found and line.startswith(" "):
+            found.insert(-1, f"    {line.strip()}")
+        else:
+            return paragraph
+    return found
+
+
+def escaped(line):
+    """Stars and trailing underscores are stars and underscores, but for emphasis, literals and roles."""
+    parts = LITERAL.split(line)
+    plain = [re.sub(r"(\w)_(?!\w)", r"\1\\_", re.sub(r"\*", r"\\*", part)) for part in parts[::2]]
+    parts[::2] = plain
+    return "".join(parts)
+
+
+def convert(app, what, name, obj, options, lines):
+    """Rewrite a docstring in place."""
+    paragraphs = "\n".join(lines).split("\n\n")
+    done = []
+    for text in paragraphs:
+        paragraph = text.split("\n")
+        doctest = text.lstrip().startswith(">>>")
+        block = all(line.startswith("    ") for line in paragraph if line)
+        if doctest:
+            done += [*paragraph, ""]
+        elif block and text.strip():
+            done += ["::", "", *paragraph, ""]
+        else:
+            done += [*map(escaped, as_definitions(paragraph)), ""]
+    lines[:] = done
+
+
+def setup(app):
+    app.connect("autodoc-process-docstring", convert)
+    return {"parallel_read_safe": True}

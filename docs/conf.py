@@ -1,0 +1,29 @@
+"""Sphinx: pages in MyST, executed when built; API from docstrings; the command line from its own --help."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "_ext"))
+
+import xdeconv
+
+project = "xdeconv"
+author = "the xdeconv authors"
+version = release = xdeconv.__version__
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "plain_docstrings", "command_help"]
+exclude_patterns = ["_build", "_ext"]
+html_theme = "furo"
+html_title = f"xdeconv {version}"
+
+myst_enable_extensions = ["amsmath", "dollarmath", "deflist", "colon_fence"]
+myst_heading_anchors = 3
+
+nb_execution_mode = "force"
+nb_execution_raise_on_error = True
+nb_execution_timeout = 120
+nb_execution_show_tb = True
+nb_merge_streams = True
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"
+python_maximum_signature_line_length = 100
