@@ -45,6 +45,12 @@ def convert(app, what, name, obj, options, lines):
     lines[:] = done
 
 
+def skip(app, what, name, obj, skipped, options):
+    """Leave out what scikit-learn adds to every estimator."""
+    return True if re.fullmatch(r"set_\w+_request|get_metadata_routing", name) else None
+
+
 def setup(app):
+    app.connect("autodoc-skip-member", skip)
     app.connect("autodoc-process-docstring", convert)
     return {"parallel_read_safe": True}
