@@ -7,12 +7,12 @@ LITERAL = re.compile(r"(``.+?``|:\w+:`.+?`|(?<!\*)\*\w[^*\n]*\*(?!\*))")
 
 
 def as_definitions(paragraph):
-    """Lines "name   what it is", with indented continuations, as a definition list; anything else as it is."""
-    found = []
+    """Lines "name   what it is", aligned, with indented continuations, as a definition list; anything else as it is."""
+    first = SETTING.match(paragraph[0])
+    found, column = [], first.start(2) if first else 0
     for line in paragraph:
-        match = SETTING.match(line)
-        if match:
-            found += [match[1], f"    {match[2]}", ""]
+        if first and not line.startswith(" ") and line[column - 1 : column] == " ":
+            found += [line[:column].strip(), f"    {line[column:].strip()}", ""]
         elif found and line.startswith(" "):
             found.insert(-1, f"    {line.strip()}")
         else:
