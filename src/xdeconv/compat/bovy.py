@@ -46,7 +46,7 @@ def extreme_deconvolution(
     ycovar       covariances (n, p, p), or variances (n, p)
     projection   (n, p, d), or a list of n matrices (p, d)
     weight       (n,), or its logarithm with ``logweight``
-    fixamp, fixmean, fixcovar   what is held: True for all components, or k booleans
+    fixamp       held weights, like fixmean and fixcovar: True for all components, or k booleans
     tol          stop when the average log-likelihood rises by no more in a step; 0 goes on to ``maxiter``
     w            covariances become (sum + w I) / (q + 1)
     logfile      LOGFILE_c.log gets the settings and every step, LOGFILE_loglike.log the log-likelihoods
