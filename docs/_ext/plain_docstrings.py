@@ -30,7 +30,7 @@ def escaped(line):
 
 def convert(app, what, name, obj, options, lines):
     """Rewrite a docstring in place."""
-    paragraphs = "\n".join(lines).split("\n\n")
+    paragraphs = re.split(r"\n{2,}", "\n".join(lines).strip("\n"))
     done = []
     for text in paragraphs:
         paragraph = text.split("\n")
