@@ -244,7 +244,7 @@ def ranks(chosen: argparse.Namespace) -> dict[str, Any]:
         for turn in range(chosen.rounds):
             for name, command in (("one", alone), ("two", several)):
                 out = Path(folder) / f"{name}{turn}.json"
-                arguments = ["--parts", "rank", "--rows", str(chosen.rows), "--start", str(start), "--out", str(out)]
+                arguments = ["--parts", "rank", "--rows", str(chosen.rows), "--mixture", str(start), "--out", str(out)]
                 subprocess.run([*command, "-m", "benchmarks.scale", *arguments], check=True)
                 found[name].append(json.loads(out.read_text())["rank"])
     one, two = ({**f[0], "seconds": min(g["seconds"] for g in f), "all": [g["all"] for g in f]} for f in found.values())
@@ -260,7 +260,7 @@ def one_rank(chosen: argparse.Namespace) -> dict[str, Any]:
     torch.set_num_threads(2)
     with process_group("cpu", timeout=300):
         source = SimulatedSource(chosen.rows, dtype=torch.float64)
-        mixture = xd.load(chosen.start)
+        mixture = xd.load(chosen.mixture)
         settings = {"method": xd.EM(), "epochs": 6, "tol": 0, "cache": "host", "device": "cpu", "dtype": "float64"}
         result = xd.fit(source, mixture=mixture, **settings)
         found = result.mixture
@@ -296,7 +296,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=2, help="of part ranks")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path, default=Path("scale.json"))
-    parser.add_argument("--start", help=argparse.SUPPRESS)
+    parser.add_argument("--mixture", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     chosen.rows = chosen.rows or (5_000_000 if {"ranks", "rank"} & set(chosen.parts) else 10**9)
     chosen.silent = False

@@ -31,7 +31,10 @@ def fit(
     epochs: Annotated[int | None, typer.Option(help="Most passes over the data.", min=1)] = None,
     batch_rows: Annotated[int | None, typer.Option(help="Rows of a minibatch.", min=1)] = None,
     seed: Annotated[int, typer.Option(help="Same seed, same result.")] = 0,
-    start: Annotated[str, typer.Option(help="First centres: kmeans, kmeans++ or random.")] = "kmeans",
+    start: Annotated[
+        str,
+        typer.Option("--start", "--centers", help="First centres: kmeans, kmeans++ or random; --centers for torchrun."),
+    ] = "kmeans",
     restarts: Annotated[int, typer.Option(help="Starts to try; the best is kept.", min=1)] = 1,
     tol: Annotated[float, typer.Option(help="Stop when the log-likelihood changes by less in an epoch.")] = 1e-5,
     validation: Annotated[
