@@ -32,6 +32,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -144,14 +145,17 @@ def coordinates(mixture: xd.Mixture, chosen: argparse.Namespace) -> tuple[Place,
 
 def timed_pass(source: Any, parameters: Any, device: torch.device) -> float:
     """Seconds of the sums over all rows and one EM update."""
+    from xdeconv.kernels.options import DEFAULT
     from xdeconv.methods.em import EMState
-    from xdeconv.stats import Stats, sum_stats
+    from xdeconv.stats import Stats
+    from xdeconv.sums import stats_of, summed
 
     synchronize()
     began = time.perf_counter()
     log_weights, means, V = parameters
-    parts = (kernels.accumulate(log_weights, means, V, batch) for batch in source.batches(0))
-    stats = sum_stats(parts, Stats.zeros(*means.shape, device=device))
+    k, d = means.shape
+    work = partial(stats_of, parameters=parameters, options=DEFAULT)
+    stats = Stats(summed(source, work, Stats.size(k, d), device), k, d)
     state = EMState(log_weights.exp(), means, V, torch.zeros((), dtype=torch.float64, device=device))
     xd.EM().update(state, stats, float(stats.rows))
     synchronize()

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from . import kernels
+from .catalog import open as open_catalog
 from .data import as_source
 from .history import Callback
 from .initial import Start
@@ -51,6 +52,7 @@ def fit(
     checkpoint_seconds: float = 10.0,
     resume: bool = False,
     cache: Cache | None = None,
+    columns: Sequence[str] | None = None,
     device: str | torch.device | None = None,
     dtype: torch.dtype | str | None = None,
     backend: kernels.Backend = "auto",
@@ -64,6 +66,8 @@ def fit(
     """Fit a mixture of ``components`` Gaussians, or go on from ``mixture``, to the density of the true values.
 
     data        rows (n, p) with NaN for missing, a Batch, a table, or a Source
+    columns     names of the features: data is then whatever xd.open reads, with errors and correlations found by name;
+                a Dask DataFrame or an LSDB catalogue is summed where its partitions live (on a CPU)
     method      xd.EM() or xd.SGD(), with any settings; by default EM with moves, in batches for very long streams
     moves       none, auto, bovy or an :class:`xdeconv.Moves`: split, merge and revive components between epochs
                 (the default is auto when no method is given, and none otherwise)
@@ -86,6 +90,8 @@ def fit(
     >>> result.mixture.covariances.round(1)
     array([[[1.]]])
     """
+    if columns is not None:
+        data = open_catalog(data, columns)
     arrays = {"noise": noise, "error": error, "projection": projection, "weight": weight}
     source = as_source(data, cache != "none", **arrays, log_prior=log_prior, label=label)
     if source.rows == 0:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from . import kernels
 from .batch import Batch
 from .checkpoint import Checkpoint, load_checkpoint, refuse_other_settings
 from .data import ArraySource, Source, sample_rows
-from .distributed import from_first, rank, sum_over_ranks, world
+from .distributed import from_first, rank, world
 from .history import Callback, Epoch, columns
 from .initial import SAMPLE_ROWS, fit_gaussian, latent_rows, moments, start_mixture
 from .methods import State
@@ -25,8 +25,9 @@ from .moves import Search
 from .plan import Plan, converged, search_due
 from .prior import Prior
 from .resident import Place, ResidentSource, placed
-from .stats import Stats, sum_stats
+from .stats import Stats
 from .steps import Steps, make_steps
+from .sums import score_of, stats_of, summed, weight_of
 from .trouble import REMEDY, NumericalTrouble, refuse_fall, refuse_trouble, rescued
 
 log = logging.getLogger("xdeconv")
@@ -117,12 +118,7 @@ class Loop:
 
     def _report_rows(self) -> None:
         """Count the weight of all rows, and say how many have nothing observed."""
-        counts = torch.zeros(2, dtype=torch.float64, device=self.plan.device)
-        for batch in self._part(self.train.arranged(None, 0), 0):
-            counts[0] += batch.total_weight()
-            if batch.missing:
-                counts[1] += batch.x.isnan().all(0).sum()
-        self.total, empty = sum_over_ranks(counts).tolist()
+        self.total, empty = self._summed(self.train, weight_of, 2).tolist()
         if self.total <= 0:
             raise ValueError("there are no rows with weight above 0 to fit")
         if empty:
@@ -240,18 +236,15 @@ class Loop:
         return self.method.moved(state, found.parameters), found.moved
 
     def _report_total(self) -> None:
-        weight = torch.zeros((), dtype=torch.float64, device=self.plan.device)
-        for batch in self._part(self.train.arranged(None, 0), 0):
-            weight += batch.total_weight()
-        self.total = float(sum_over_ranks(weight))
+        self.total = float(self._summed(self.train, weight_of, 2)[0])
 
     def _pass(self, state: State, epoch: int) -> tuple[State, float]:
         """The state after one pass, and the mean log-likelihood that the pass met."""
         assert self.total is not None
         if self.plan.batch_rows is None:
-            batches, parameters = self._part(self.train, epoch), state.parameters()
-            parts = (kernels.accumulate(*parameters, batch, self.plan.options) for batch in batches)
-            whole = sum_stats(parts, Stats.zeros(self.plan.components, self.raw.dim, self.plan.device))
+            k, d = self.plan.components, self.raw.dim
+            work = partial(stats_of, parameters=state.parameters(), options=self.plan.options)
+            whole = Stats(self._summed(self.train, work, Stats.size(k, d)), k, d)
             return self.method.update(state, whole, self.total), float(whole.loglik / whole.rows)
         if self.steps is None or self.steps.total != self.total:
             held = isinstance(self.train, (ArraySource, ResidentSource))
@@ -262,18 +255,18 @@ class Loop:
             self.current = state = after
         return state, float(self.steps.loglik / self.steps.rows)
 
+    def _summed(self, source: Source, function: Callable[[Batch], Tensor], size: int) -> Tensor:
+        """A sum over all rows of a source."""
+        return summed(source.arranged(None, 0), function, size, self.plan.device)
+
     def _part(self, source: Source, epoch: int) -> Iterator[Batch]:
         """This process's batches of an epoch."""
         return source.batches(epoch, rank=rank(), world=world())
 
     def _score(self, parameters: tuple[Tensor, Tensor, Tensor], source: Source) -> float:
         """Mean log-likelihood per unit of weight over a prepared source."""
-        sums = torch.zeros(2, dtype=torch.float64, device=self.plan.device)
-        for batch in self._part(source.arranged(None, 0), 0):
-            log_prob = kernels.log_prob(*parameters, batch, self.plan.options).double()
-            sums[0] += log_prob.sum() if batch.weight is None else batch.weight.double() @ log_prob
-            sums[1] += batch.total_weight()
-        total, weight = sum_over_ranks(sums).tolist()
+        work = partial(score_of, parameters=parameters, options=self.plan.options)
+        total, weight = self._summed(source, work, 2).tolist()
         return total / weight
 
     # Checkpoints and results

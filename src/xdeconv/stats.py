@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import reduce
-from operator import add
 
 import torch
 from torch import Tensor
@@ -68,8 +65,3 @@ class Stats:
     def all_reduce(self) -> Stats:
         """The sum over all processes of torch.distributed; itself when there is only one."""
         return Stats(sum_over_ranks(self.packed), self.k, self.d)
-
-
-def sum_stats(parts: Iterable[Stats], zero: Stats) -> Stats:
-    """The sum of any number, in their order, and over all processes; ``zero`` where there are none."""
-    return reduce(add, parts, zero).all_reduce()

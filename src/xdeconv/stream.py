@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -124,6 +125,16 @@ class CatalogSource:
     ) -> CatalogSource:
         """The source in latent coordinates (v - shift) / scale: rows are assembled in them at once."""
         return replace(self, place=Place(Frame(shift.numpy(), scale.numpy()), device, dtype))
+
+    def sum_there(self, function: Callable[[Batch], torch.Tensor]) -> torch.Tensor | None:
+        """The sum of function(batch) over all rows, sent to where a table of partitions lives; None for others.
+
+        A fit on a GPU wants the rows themselves: partitions are then fetched like any other pieces.
+        """
+        if not hasattr(self.table, "sum") or (self.place is not None and self.place.device.type != "cpu"):
+            return None
+        alone = replace(self, table=None, tally=Tally())  # type: ignore[arg-type]  # what travels to the partitions
+        return self.table.sum(partial(_sum_partition, alone, function), self._pieces, self._columns())
 
     def passes(self, keep: Sequence[str]) -> Iterator[tuple[Batch, pa.RecordBatch]]:
         """One pass in order: batches, and the columns to keep of the same rows."""
@@ -316,7 +327,20 @@ class CatalogSource:
             return sum(piece.rows or 0 for piece in pieces)
         if known and self.part is not None:
             return sum(int(self.part.mask(n, 0, self.table.pieces[n].rows or 0).sum()) for n in self._pieces)
-        return sum(block.n for block in self._passed(self._pieces))
+        counted = replace(self, place=None).sum_there(_count_rows)
+        return sum(block.n for block in self._passed(self._pieces)) if counted is None else int(counted)
+
+
+def _sum_partition(
+    source: CatalogSource, function: Callable[[Batch], torch.Tensor], table: Table, number: int
+) -> torch.Tensor:
+    """What one partition adds to a sum."""
+    here = replace(source, table=table, pieces=(number,), batch_rows=None)
+    return sum((function(batch) for batch in here.batches(0)), torch.zeros((), dtype=torch.float64))
+
+
+def _count_rows(batch: Batch) -> torch.Tensor:
+    return torch.tensor(float(batch.n), dtype=torch.float64)
 
 
 def _rows_of(batch: pa.RecordBatch, rows: Array) -> pa.RecordBatch:

@@ -43,6 +43,10 @@ def open_table(data: Any, *, names: Sequence[str] | None = None, skip_bad_files:
 def _open_object(data: Any, names: Sequence[str] | None) -> Table:
     if hasattr(data, "read") and hasattr(data, "pieces"):
         return data
+    if hasattr(data, "to_delayed"):
+        from .dask import DaskTable
+
+        return DaskTable.open(data)
     if hasattr(data, "__arrow_c_stream__"):
         from .arrow import memory_table
 

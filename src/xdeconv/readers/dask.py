@@ -1,0 +1,84 @@
+"""Dask and LSDB: catalogues in partitions that live elsewhere. Work is sent to them, or they are fetched one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
+from typing import TYPE_CHECKING, Any
+
+from .table import Piece, blocks_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class PartitionTable:
+    """One partition, as a pandas table in memory, under its number in the whole."""
+
+    name: str
+    columns: tuple[str, ...]
+    pieces: tuple[Piece, ...]
+    partition: Any = field(repr=False, compare=False)
+    units: Mapping[str, str] = field(default_factory=dict)
+    shuffled: bool = False
+
+    def read(self, piece: Piece, columns: Sequence[str], floats: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
+        """Its blocks, whichever piece is asked for."""
+        import pyarrow as pa
+
+        yield from blocks_of(pa.Table.from_pandas(self.partition[list(columns)], preserve_index=False))
+
+
+@dataclass(frozen=True)
+class DaskTable:
+    """All partitions; each is a piece."""
+
+    name: str
+    columns: tuple[str, ...]
+    pieces: tuple[Piece, ...]
+    frame: Any = field(repr=False, compare=False)
+    units: Mapping[str, str] = field(default_factory=dict)
+    shuffled: bool = False
+
+    @classmethod
+    def open(cls, data: Any) -> DaskTable:
+        """A Dask DataFrame or an LSDB catalogue; partitions are counted where they live."""
+        name = f"{type(data).__module__.split('.')[0]} catalogue"
+        frame = data.to_dask_dataframe() if hasattr(data, "to_dask_dataframe") else data
+        columns = tuple(map(str, frame.columns))
+        rows = [int(n) for n in _compute([_delayed(len)(part) for part in frame[[frame.columns[0]]].to_delayed()])]
+        pieces = tuple(Piece(name, "partition", i, n) for i, n in enumerate(rows))
+        return cls(name, columns, pieces, frame)
+
+    def read(self, piece: Piece, columns: Sequence[str], floats: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
+        """The blocks of a partition, fetched."""
+        (partition,) = _compute([self.frame[list(columns)].to_delayed()[piece.index]])
+        yield from PartitionTable(self.name, self.columns, self.pieces, partition).read(piece, columns)
+
+    def sum(self, work: Callable[[PartitionTable, int], Any], pieces: Sequence[int], columns: Sequence[str]) -> Any:
+        """The sum of work(partition, number) over some partitions, each done where the partition is."""
+        parts = self.frame[list(columns)].to_delayed()
+        told = [_delayed(_there)(work, parts[i], i, self.name, self.columns, self.pieces) for i in pieces]
+        return reduce(add, _compute(told))
+
+
+def _there(
+    work: Callable[[PartitionTable, int], Any], partition: Any, number: int, name: str, columns: tuple[str, ...],
+    pieces: tuple[Piece, ...],
+) -> Any:  # fmt: skip
+    return work(PartitionTable(name, columns, pieces, partition), number)
+
+
+def _delayed(function: Callable[..., Any]) -> Callable[..., Any]:
+    import dask
+
+    return dask.delayed(function, pure=False)
+
+
+def _compute(tasks: list[Any]) -> tuple[Any, ...]:
+    import dask
+
+    return dask.compute(*tasks)
