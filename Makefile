@@ -4,7 +4,7 @@ VENV   := .venv
 RUN    := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test check docs clean
+.PHONY: demo test check docs clean ranges audit
 
 demo: $(STAMP)
 	$(RUN) -m xdeconv demo
@@ -27,6 +27,16 @@ $(STAMP): pyproject.toml requirements/dev.txt
 	$(RUN) -m pip install --quiet --upgrade pip
 	$(RUN) -m pip install --quiet --constraint requirements/dev.txt --editable ".[dev]"
 	touch $@
+
+# The ranges of pyproject.toml at their lowest and newest versions, each in an environment of its own.
+ranges: $(STAMP)
+	$(RUN) requirements/ranges.py
+
+# Known vulnerabilities of the pinned versions.
+audit: $(STAMP)
+	$(PYTHON) -m venv .ranges/audit
+	.ranges/audit/bin/pip install --quiet pip-audit
+	.ranges/audit/bin/pip-audit --requirement requirements/dev.txt --no-deps --disable-pip
 
 clean:
 	rm -rf $(VENV) build dist demo

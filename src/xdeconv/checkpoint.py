@@ -14,6 +14,9 @@ from .files import load_tensors, save_tensors
 from .history import Epoch
 from .mixture import Mixture
 
+KINDS = {"settings": dict, "restart": int, "epoch": int, "dtype": str, "best_score": float, "winner_score": float,
+         "winner_converged": bool, "finished": bool, "winner_restart": int}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -65,9 +68,21 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         state = {name[6:]: torch.from_numpy(a.copy()) for name, a in arrays.items() if name.startswith("state.")}
         history = tuple(Epoch(**record) for record in facts.pop("history"))
         mixtures = {name: _mixture(arrays, name) for name in ("best", "winner")}
-        return Checkpoint(state=state, history=history, **mixtures, **facts)  # type: ignore[arg-type]
+        found = Checkpoint(state=state, history=history, **mixtures, **facts)  # type: ignore[arg-type]
     except (TypeError, KeyError, AttributeError) as problem:
         raise ValueError(f"{path} is damaged: {problem}") from problem
+    wrong = [name for name, kind in KINDS.items() if not isinstance(getattr(found, name), kind)]
+    wrong += [f"history {i}" for i, record in enumerate(history) if not isinstance(record.loglik, float)]
+    if wrong:
+        raise ValueError(f"{path} is damaged: {', '.join(wrong)}")
+    return found
+
+
+def refuse_other_state(path: str | os.PathLike[str], found: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
+    """Refuse a state whose tensors are not those of the fit; an optimiser's own come only with its first step."""
+    for name, tensor in wanted.items():
+        if name not in found or found[name].shape != tensor.shape or found[name].dtype != tensor.dtype:
+            raise ValueError(f"{path} is damaged: its state has no {name} of shape {tuple(tensor.shape)}")
 
 
 def refuse_other_settings(path: str | os.PathLike[str], found: dict[str, Any], wanted: dict[str, Any]) -> None:

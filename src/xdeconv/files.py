@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,34 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
     _sync_folder(target.parent)
 
 
+@contextlib.contextmanager
+def locked(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Hold a file against other writers, in this process or another; a process that dies lets go of it."""
+    try:
+        import fcntl
+    except ImportError:  # no such locks on this system
+        yield
+        return
+    target = Path(path)
+    beside = target.with_name(f".{target.name}.lock")
+    try:
+        handle = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as problem:
+        raise OSError(problem.errno, f"could not write {target}: {problem.strerror}") from problem
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as problem:
+            reason = f"another fit is writing {target}: wait for it, or choose another name"
+            raise BlockingIOError(problem.errno, reason) from problem
+        try:
+            yield
+        finally:
+            beside.unlink(missing_ok=True)
+    finally:
+        os.close(handle)
+
+
 def _sync_folder(folder: Path) -> None:
     if os.name == "nt":
         return
@@ -44,9 +73,20 @@ def save_tensors(path: str | os.PathLike[str], kind: str, tensors: Mapping[str, 
     """A safetensors file of one kind: arrays, and facts as JSON in its header."""
     from safetensors.numpy import save
 
-    metadata = {"format": f"xdeconv {kind}", "version": "1", "facts": json.dumps(facts, sort_keys=True)}
+    text = json.dumps(facts, sort_keys=True)
     arrays = {name: np.array(array, order="C") for name, array in tensors.items()}
+    metadata = {"format": f"xdeconv {kind}", "version": "1", "facts": text, "checksum": _checksum(arrays, text)}
     write_atomically(path, save(arrays, metadata=metadata))
+
+
+def _checksum(arrays: Mapping[str, np.ndarray], facts: str) -> str:
+    """A number that changes with any bit of any array, of its name, type and shape, and of the facts."""
+    total = zlib.crc32(facts.encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        total = zlib.crc32(f"{name} {array.dtype} {array.shape}".encode(), total)
+        total = zlib.crc32(np.ascontiguousarray(array).tobytes(), total)
+    return f"{total:08x}"
 
 
 def load_tensors(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, np.ndarray], Any]:
@@ -64,6 +104,9 @@ def load_tensors(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, np.
             if metadata.get("version") != "1":
                 raise ValueError(f"{path} has version {metadata.get('version')!r} of the format, this is version '1'")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            return tensors, json.loads(metadata.get("facts", "null"))
+            text = metadata.get("facts", "null")
+            if metadata.get("checksum") != _checksum(tensors, text):
+                raise ValueError(f"{path} is damaged: its numbers are not those that were written")
+            return tensors, json.loads(text)
     except (SafetensorError, json.JSONDecodeError, KeyError, TypeError, OverflowError, RecursionError) as problem:
         raise ValueError(f"{path} is truncated, damaged or no xdeconv {kind}: {problem}") from problem

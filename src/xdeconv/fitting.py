@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -11,10 +12,13 @@ import torch
 from . import kernels
 from .catalog import open as open_catalog
 from .data import as_source
+from .distributed import rank
+from .files import locked
 from .history import Callback
 from .initial import Start
 from .kernels.options import Options
 from .loop import FitResult, Loop, NumericalTrouble
+from .memory import refuse_too_little
 from .methods import Method
 from .mixture import Mixture, checked_names
 from .moves import Moves
@@ -131,8 +135,14 @@ def fit(
         units=source.units if units is None else checked_names(units, source.dim, "units", unique=False),
         cache=checked_cache(cache, chosen),
     )
-    with show_progress(verbose, plan.epochs * plan.restarts) as shown:
+    refuse_too_little(plan, source, held_out)
+    with _alone(checkpoint), show_progress(verbose, plan.epochs * plan.restarts) as shown:
         return Loop(plan, source, held_out, [shown] + ([callback] if callback else [])).run()
+
+
+def _alone(checkpoint: str | os.PathLike[str] | None) -> AbstractContextManager[None]:
+    """The checkpoint held against other fits, by the one rank that writes it."""
+    return nullcontext() if checkpoint is None or rank() > 0 else locked(checkpoint)
 
 
 def _device(device: str | torch.device | None) -> torch.device:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .batch import Batch
-from .checkpoint import Checkpoint, load_checkpoint, refuse_other_settings
+from .checkpoint import Checkpoint, load_checkpoint, refuse_other_settings, refuse_other_state
 from .data import ArraySource, Source, sample_rows
 from .distributed import from_first, rank, world
 from .history import Callback, Epoch, columns
@@ -140,7 +140,9 @@ class Loop:
             state: State = self.method.init(self._start(restart), self.plan.device)
             self.best, self.best_score, first = None, -np.inf, 0
         else:
-            state = self.method.restore(self.method.init(self._start(restart), self.plan.device), found.state)
+            state = self.method.init(self._start(restart), self.plan.device)
+            refuse_other_state(self.plan.checkpoint or "", found.state, state.tensors())
+            state = self.method.restore(state, found.state)
             self.best, self.best_score, first = found.best, found.best_score, found.epoch
         self.current = state
         past = [record for record in self.history if record.restart == restart]

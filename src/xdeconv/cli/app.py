@@ -62,7 +62,7 @@ def run(arguments: list[str] | None = None) -> Any:
 
     try:
         app(arguments)
-    except (ValueError, OSError, ArithmeticError, ImportError, KeyboardInterrupt) as problem:
+    except (ValueError, OSError, ArithmeticError, ImportError, MemoryError, KeyboardInterrupt) as problem:
         if os.environ.get("XDECONV_TRACEBACK"):
             raise
         text = "interrupted" if isinstance(problem, KeyboardInterrupt) else str(problem)

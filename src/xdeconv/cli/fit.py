@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -72,10 +72,12 @@ def fit(
     arguments = options.opening(columns, error, unit, derive, offset, inflate, preset, weight)
     from .. import fitting
     from ..distributed import process_group, restarted
+    from ..files import locked
     from ..methods import suited_batch
     from ..progress import show_progress
 
-    with process_group(device, rank_timeout) as own_device, only_first_speaks() as first:
+    with process_group(device, rank_timeout) as own_device, only_first_speaks() as first, ExitStack() as held:
+        first(held.enter_context, locked(output))
         source = options.open_data(
             data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files,
             memory=False if stream or cache == "none" else None,

@@ -21,10 +21,13 @@ not count in the normalisation. A failed Cholesky factor gives NaN, never -inf: 
 from __future__ import annotations
 
 import logging
-from functools import cache
+from collections.abc import Callable
+from functools import cache, reduce
+from operator import add
 from types import ModuleType
-from typing import get_args
+from typing import TypeVar, get_args
 
+import torch
 from torch import Tensor
 
 from ..batch import Batch
@@ -33,6 +36,7 @@ from .options import DEFAULT, Backend, Options
 
 __all__ = ["Backend", "Options", "accumulate", "log_joint", "log_prob"]
 log = logging.getLogger("xdeconv")
+T = TypeVar("T")
 BACKENDS = get_args(Backend)
 
 
@@ -41,7 +45,8 @@ def accumulate(
 ) -> Stats:
     """The sums over the rows of a batch for log_weights (k,), means (k, d), covariances (k, d, d)."""
     _check_shapes(log_weights, means, covariances, batch)
-    return _backend(means, batch, options).accumulate(log_weights, means, covariances, batch, options)
+    compute = _backend(means, batch, options).accumulate
+    return reduce(add, _in_parts(lambda part: compute(log_weights, means, covariances, part, options), batch))
 
 
 def log_prob(
@@ -49,7 +54,8 @@ def log_prob(
 ) -> Tensor:
     """Log-density of each row (n,); memory does not grow with n k."""
     _check_shapes(log_weights, means, covariances, batch)
-    return _backend(means, batch, options).log_prob(log_weights, means, covariances, batch, options)
+    compute = _backend(means, batch, options).log_prob
+    return _joined(_in_parts(lambda part: compute(log_weights, means, covariances, part, options), batch))
 
 
 def log_joint(
@@ -57,7 +63,30 @@ def log_joint(
 ) -> Tensor:
     """log alpha_j + log N(x_i | R_i m_j, T_ij), (n, k)."""
     _check_shapes(log_weights, means, covariances, batch)
-    return _backend(means, batch, options).log_joint(log_weights, means, covariances, batch, options)
+    compute = _backend(means, batch, options).log_joint
+    return _joined(_in_parts(lambda part: compute(log_weights, means, covariances, part, options), batch))
+
+
+def _in_parts(compute: Callable[[Batch], T], batch: Batch) -> list[T]:
+    """What is computed of a batch; where a GPU has too little memory, of its halves, and of theirs."""
+    try:
+        return [compute(batch)]
+    except torch.cuda.OutOfMemoryError:
+        if batch.n < 2:
+            raise
+    torch.cuda.empty_cache()
+    half = -(-batch.n // 2)
+    _say_halved(half)
+    return [found for part in batch.chunks(half) for found in _in_parts(compute, part)]
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+@cache
+def _say_halved(rows: int) -> None:
+    log.warning("the GPU has too little memory for a batch: it is computed in parts of %d rows", rows)
 
 
 def _check_shapes(log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch) -> None:

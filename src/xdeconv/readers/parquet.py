@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,18 +26,20 @@ class ParquetTable:
     pieces: tuple[Piece, ...]
     shuffled: bool = False
     skipped: tuple[str, ...] = ()
+    stamps: Mapping[str, tuple[int, int]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def open(cls, name: str, paths: Sequence[Path]) -> ParquetTable:
         """Read the footers; a damaged one is an error that names its file."""
         pieces: list[Piece] = []
         schema: pa.Schema | None = None
+        stamps = {str(path): _stamp(path) for path in paths}
         for path in paths:
             metadata = _metadata(path)
             schema = schema or metadata.schema.to_arrow_schema()
             pieces += _row_groups(str(path), metadata)
         assert schema is not None
-        return cls(name, tuple(schema.names), units_of(schema), tuple(pieces))
+        return cls(name, tuple(schema.names), units_of(schema), tuple(pieces), stamps=stamps)
 
     def read(self, piece: Piece, columns: Sequence[str], floats: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
         """The blocks of a row group."""
@@ -45,10 +47,21 @@ class ParquetTable:
         import pyarrow.parquet as pq
 
         try:
-            with pq.ParquetFile(piece.file, memory_map=True) as file:
+            if _stamp(Path(piece.file)) != self.stamps[piece.file]:
+                raise OSError("it has changed since it was opened")
+            with pq.ParquetFile(piece.file) as file:  # no memory map: a file that shrinks under one ends the process
                 yield from file.iter_batches(BLOCK_ROWS, [piece.index], list(columns), use_threads=False)
         except (OSError, pa.ArrowException) as problem:
             raise ReadError(f"{piece} is damaged or cannot be read: {problem}") from problem
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """What changes when a file does: its size and its time."""
+    try:
+        found = path.stat()
+    except OSError as problem:
+        raise ReadError(f"{path} cannot be read: {problem.strerror}") from problem
+    return found.st_size, found.st_mtime_ns
 
 
 def _metadata(path: Path) -> Any:

@@ -28,6 +28,13 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 def open_store(folder: Path) -> ArrowFiles:
     """A store as a table; a piece is a record batch of a shard."""
     manifest = read_manifest(folder)
+    try:
+        return _open_shards(folder, manifest)
+    except (KeyError, TypeError, ValueError, AttributeError) as problem:
+        raise ReadError(f"{folder / MANIFEST} is damaged: {problem!r}") from problem
+
+
+def _open_shards(folder: Path, manifest: dict[str, Any]) -> ArrowFiles:
     pieces: list[Piece] = []
     for shard in manifest["shards"]:
         path = folder / shard["file"]
@@ -35,6 +42,8 @@ def open_store(folder: Path) -> ArrowFiles:
         if size != shard["bytes"]:
             raise ReadError(f"{path} has {size} bytes and the manifest says {shard['bytes']}: prepare the store again")
         step, rows = manifest["batch_rows"], shard["rows"]
+        if Path(shard["file"]).name != shard["file"] or not step > 0 or not 0 <= rows <= size:
+            raise ValueError(f"no shard can be {shard}")
         starts = range(0, rows, step)
         pieces += [Piece(str(path), "record batch", i, min(step, rows - s), s) for i, s in enumerate(starts)]
     names = tuple(column["name"] for column in manifest["columns"])

@@ -1,0 +1,107 @@
+"""Memory: what a fit needs is known before it starts, and what there is, whoever limits it."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+from .batch import Batch, packed_size
+from .data import ArraySource, Source
+from .plan import Plan
+
+log = logging.getLogger("xdeconv")
+GIB = 1 << 30
+STREAM_ROWS = 5 << 17  # rows of a stream that are under way at a time, from the file to the kernel
+POOL_MATRICES = 4  # (rows, components) matrices of a search
+BASE = 1 << 27  # compiled kernels, tables of components and scratch
+
+
+def needed(plan: Plan, source: Source, held_out: Source | None = None) -> int:
+    """Bytes of host memory that a fit takes besides the rows as they were given, at most."""
+    rows = sum(_rows_bytes(part, plan) for part in (source, held_out) if part is not None)
+    pool = 0
+    if plan.moves is not None and plan.device.type == "cpu":
+        pool = POOL_MATRICES * 8 * plan.components * min(source.rows, max(plan.moves.pool_rows, 8 * plan.components))
+    return BASE + rows + pool
+
+
+def _rows_bytes(source: Source, plan: Plan) -> int:
+    """Copies of rows held in memory: one that stays and one that is under way; a bounded number of a stream."""
+    if isinstance(source, ArraySource):
+        stays = 0 if plan.device.type == "cuda" else _batch_bytes(source.batch, plan.dtype.itemsize)
+        return stays + _batch_bytes(source.batch, 8)
+    d = source.dim
+    return min(source.rows, max(STREAM_ROWS, plan.batch_rows or 0)) * 8 * (d + packed_size(d)) * 2
+
+
+def _batch_bytes(batch: Batch, each: int) -> int:
+    tensors = (batch.x, batch.noise, batch.projection, batch.weight)
+    return sum(t.numel() * each for t in tensors if t is not None)
+
+
+def free() -> int:
+    """Bytes that this process may still take: of the machine, of its control group, of its own limit."""
+    rooms = [_machine(), *_groups(), _own_limit()]
+    return max(0, min(room for room in rooms if room is not None))
+
+
+def _machine() -> int:
+    for line in _lines(Path("/proc/meminfo")):
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 1 << 62
+
+
+def _groups(root: Path = Path("/sys/fs/cgroup")) -> list[int]:
+    """Room in this process's control group and in each that holds it; version 2."""
+    lines = _lines(Path("/proc/self/cgroup"))
+    own = next((line.partition("::")[2] for line in lines if line.startswith("0::")), "/")
+    found = []
+    for folder in [root / own.strip("/"), *(root / own.strip("/")).parents]:
+        limit, used = _lines(folder / "memory.max"), _lines(folder / "memory.current")
+        if limit and used and limit[0].isdigit():
+            found.append(int(limit[0]) - int(used[0]) + _cached(folder))
+        if folder == root:
+            break
+    return found
+
+
+def _cached(folder: Path) -> int:
+    """File pages that the group can drop at once."""
+    lines = (line.split() for line in _lines(folder / "memory.stat"))
+    return sum(int(words[1]) for words in lines if words[0] == "inactive_file")
+
+
+def _own_limit() -> int | None:
+    """Room below this process's own limit of address space or data."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    sizes = _lines(Path("/proc/self/statm"))
+    if limit == resource.RLIM_INFINITY or not sizes:
+        return None
+    return limit - int(sizes[0].split()[0]) * resource.getpagesize()
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []
+
+
+def refuse_too_little(plan: Plan, source: Source, held_out: Source | None) -> None:
+    """Refuse a fit that this machine cannot hold, with the figure and what helps."""
+    wanted, room = needed(plan, source, held_out), free()
+    log.info("this fit takes up to %.2f GiB of memory, %.2f GiB are free", wanted / GIB, room / GIB)
+    if wanted <= room:
+        return
+    helps = "stream the rows from a file (xd.open(path, memory=False), or --stream)"
+    if not isinstance(source, ArraySource):
+        helps = "use a smaller batch_rows"
+    if plan.moves is not None and plan.components * plan.moves.pool_rows * 32 > wanted / 4:
+        helps += ", or a smaller pool of moves (moves=xd.Moves(pool_rows=...))"
+    raise MemoryError(f"this fit needs {wanted / GIB:.2f} GiB of memory and {room / GIB:.2f} GiB are free: {helps}")
