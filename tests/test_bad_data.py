@@ -118,7 +118,7 @@ def test_big_endian_and_extension_arrays():
     assert np.isnan(found[0, 3])
     np.testing.assert_array_equal(np.delete(found, 3, axis=1), np.delete(right.x.numpy(), 3, axis=1))
     plain = frame[["x", "y"]]
-    assert np.isnan(xd.Batch.from_arrays(plain).x[0, 3])
+    assert bool(xd.Batch.from_arrays(plain).x[0, 3].isnan())
 
 
 # How many rows
@@ -151,7 +151,7 @@ def test_null_identifiers_stay_null(path, tmp_path):
     pq.write_table(pa.table({**COLUMNS, "id": ids}), path)
     model, out = tmp_path / "m.safetensors", tmp_path / "scores.parquet"
     xd.fit(xd.open(path, ["x", "y"]), 2, epochs=2).mixture.save(model)
-    found = CliRunner().invoke(app, ["score", str(model), str(path), "-o", str(out), "--keep", "id"])
+    found = CliRunner().invoke(app, ["posterior", str(model), str(path), "-o", str(out), "--keep", "id"])
     assert found.exit_code == 0, found.output
     assert pq.read_table(out)["id"].to_pylist() == ids.to_pylist()
 
