@@ -48,7 +48,7 @@ class ArrowFiles:
 
         try:
             batch = _reader(piece.file).get_batch(piece.index).select(list(columns))
-        except (OSError, pa.ArrowException) as problem:
+        except (OSError, KeyError, pa.ArrowException) as problem:
             raise ReadError(f"{piece} is damaged or cannot be read: {problem}") from problem
         for start in range(0, batch.num_rows, BLOCK_ROWS):
             yield batch.slice(start, BLOCK_ROWS)
