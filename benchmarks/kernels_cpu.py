@@ -73,7 +73,7 @@ def em_step(theta: Theta, stats: Stats) -> Theta:
     return (q / stats.rows).log(), m + delta, 0.5 * (V + V.mT) + 1e-6 * torch.eye(m.shape[1], dtype=V.dtype)
 
 
-def fitted(batch: Batch, k: int, passes: int = 20) -> Theta:
+def fitted(batch: Batch, k: int, passes: int = 60) -> Theta:
     """A mixture after some passes of EM from k-means."""
     from sklearn.cluster import MiniBatchKMeans
 
