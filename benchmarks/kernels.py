@@ -69,7 +69,8 @@ def write_cpu(found: dict) -> None:
     compile_times = "; ".join(f"{name}: {seconds:.1f} s" for name, seconds in found["seconds to compile"].items())
     body = [
         f"`python -m benchmarks.kernels` on {results.describe(found['machine'])}",
-        f"{found['rows']} rows of the simulated sky, d = 7, mixtures fitted by 60 EM passes; calls take turns, ratios are medians.",
+        f"{found['rows']} rows of the simulated sky, d = 7, mixtures fitted by 60 EM passes; calls take turns, and "
+        "ratios are medians.",
         results.table(["what", "target", "measured", "holds"], cpu_rows(found)),
         "Time per pair in ns (two threads), random mixtures:",
         results.table(["size", "skipping", "no skipping"], sizes),

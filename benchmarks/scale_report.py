@@ -141,6 +141,8 @@ def main() -> None:
     found: dict[str, Any] = {}
     for path in sys.argv[1:]:
         found |= json.loads(Path(path).read_text())
+    if "pass" not in found and "fit" in found:  # a whole fit has such passes
+        found["pass"] = {**found["fit"], "seconds": found["fit"]["pass_s"]}
     for name, label in (("n", "rows"), ("k", "components")):
         if name in found:
             plot(found, name, label)
