@@ -1,9 +1,9 @@
 """Streaming: time of an epoch by where the rows are, and memory of a fit by how many there are.
 
-    python benchmarks/streaming.py epochs --rows 2000000     in memory, a prepared store, ZSTD Parquet, interleaved
-    python benchmarks/streaming.py memory --rows 5000000     peak anonymous memory of a streamed batch-EM fit
+    python -m benchmarks.streaming epochs --rows 2000000     in memory, a prepared store, ZSTD Parquet, interleaved
+    python -m benchmarks.streaming memory --rows 5000000     peak anonymous memory of a streamed batch-EM fit
 
-Files are simulated once into --folder. Results are printed as Markdown and added to --output as JSON lines.
+Files are simulated once into --folder. Results are added to --output as JSON lines, and RESULTS.md shows them all.
 """
 
 from __future__ import annotations
@@ -143,6 +143,26 @@ def memory(folder: Path, rows: int, components: int, rounds: int, bare: bool) ->
     }  # fmt: skip
 
 
+def write(lines: list[dict]) -> None:
+    """The section of RESULTS.md."""
+    from benchmarks import machine, results
+
+    body = [f"`python -m benchmarks.streaming` on {results.describe(machine.about())}"]
+    timed = [line for line in lines if line["kind"] == "epochs"]
+    if timed:
+        rows = [[f"{t['rows']:,}", str(t["components"]), f"{t['seconds']['memory']:.2f} s",
+                 *(f"{t['ratio'][name]:.3f}" for name in ("store", "parquet"))] for t in timed]  # fmt: skip
+        body.append("An epoch of batch EM, float64; times over the one from memory (targets: 1.10 and 1.30):")
+        body.append(results.table(["rows", "k", "in memory", "from a store", "from ZSTD Parquet"], rows))
+    fits = [line for line in lines if line["kind"] == "memory"]
+    if fits:
+        rows = [[f"{f['rows']:,}", str(f["components"]), f["from"].lstrip("."), f"{f['peak_MiB']:.0f} MiB",
+                 f"{f['seconds']:.0f} s"] for f in fits]  # fmt: skip
+        body.append("Peak anonymous memory (RssAnon) of a streamed fit by batch EM (target: 2048 MiB):")
+        body.append(results.table(["rows", "k", "from", "peak", "whole run"], rows))
+    results.write_section("Streaming", "\n\n".join(body))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kind", choices=["epochs", "memory"])
@@ -158,6 +178,7 @@ def main() -> None:
     found = run(chosen.folder, chosen.rows, chosen.components, chosen.rounds, chosen.parquet)
     with open(chosen.output, "a") as file:
         file.write(json.dumps(found) + "\n")
+    write([json.loads(line) for line in chosen.output.read_text().splitlines()])
     for name, value in found.items():
         print(f"| {name} | {value} |")
 

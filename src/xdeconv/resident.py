@@ -73,7 +73,7 @@ class ResidentSource:
             raise ValueError(f"this process holds part {self.part} of the rows, and part {(rank, world)} was asked for")
         share = (0, 1) if self.part[1] > 1 else (rank, world)
         if self.batch_rows is None:
-            return self._unpacked(self.chunks, share)
+            return self._apart(share)
         order = permutation(len(self.chunks), self.seed, epoch).tolist()
         return self._mixed(self._unpacked([self.chunks[i] for i in order], share), epoch, self.batch_rows)
 
@@ -89,6 +89,16 @@ class ResidentSource:
             found.append(batch.rows(self._order(batch.n, seed, i)[:wanted]))
         whole = self._alike(concatenate(found))
         return whole.rows(self._order(whole.n, seed, -4)[:size])
+
+    def _apart(self, share: tuple[int, int]) -> Iterator[Batch]:
+        """Chunk by chunk, the rows that miss nothing and those that do in batches of their own."""
+        rank, world = share
+        for chunk, batch in zip(self.chunks, self._unpacked(self.chunks, share), strict=True):
+            complete = min(max(0, chunk.complete - rank * chunk.rows // world), batch.n)
+            if complete:
+                yield replace(batch.rows(slice(0, complete)), missing=False)
+            if complete < batch.n:
+                yield batch.rows(slice(complete, batch.n))
 
     def _unpacked(self, chunks: Iterable[Chunk], share: tuple[int, int]) -> Iterator[Batch]:
         """Chunks as batches; from the host, the next one is copied while the last one is worked on."""

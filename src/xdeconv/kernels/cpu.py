@@ -24,6 +24,7 @@ MAX_DIMENSION = 16
 CHUNK_PAIRS = 1 << 18
 MAX_CHUNKS = 256
 BOUND_DIMENSION, BOUND_COMPONENTS = 5, 32  # with less, a pair costs little more than its bound
+BOUND_DENSITIES = 512  # where there are no sums to save
 
 
 def refuses(batch: Batch, k: int, d: int) -> str | None:
@@ -95,7 +96,7 @@ class _Run:
         n, p, projected = batch.n, batch.p, batch.projection is not None
         noise = "shared" if batch.shared else "full" if batch.full else "diagonal"
         kind = Kind(d, p, noise, projected, not batch.shared and (batch.missing or projected), _bits(batch))
-        worth = d >= BOUND_DIMENSION and k >= BOUND_COMPONENTS
+        worth = d >= BOUND_DIMENSION and k >= (BOUND_DENSITIES if want == numba_memory.LOG_PROB else BOUND_COMPONENTS)
         bounded = skip and worth and not projected and not batch.shared
         self.kind, self.k, self.n = kind, k, n
         self.components, pivots, self.whitening = _components(log_weights, means, covariances, batch, kind)
