@@ -162,10 +162,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("defaults.json"))
-    parser.add_argument("--write", type=Path, help="only write RESULTS.md from what an earlier run saved here")
+    parser.add_argument("--write", type=Path, nargs="*", help="only write RESULTS.md from what earlier runs saved here")
     arguments = parser.parse_args()
     if arguments.write:
-        write(json.loads(arguments.write.read_text()))
+        runs = [json.loads(path.read_text()) for path in arguments.write]
+        write({**runs[-1], "found": {key: value for run in runs for key, value in run["found"].items()}})
         return
     saved: dict = {"machine": about(), "found": {}}
     with ProcessPoolExecutor(arguments.workers, mp_context=get_context("spawn")) as pool:

@@ -111,16 +111,27 @@ def _components_near(mixture: xd.Mixture, centers: np.ndarray) -> np.ndarray:
     return ((np.linalg.norm(away, axis=2) < 2.0) & narrow[:, None]).sum(0)
 
 
+def joined(runs: list[dict]) -> dict:
+    """Several runs as one; each case says which commit it belongs to, and later runs replace earlier ones."""
+    found: dict = {}
+    for run in runs:
+        commit = run["machine"]["commit"]
+        found |= {name: value if name == "machine" else {"commit": commit} | value for name, value in run.items()}
+    return found
+
+
 def write(found: dict) -> None:
     """The section of RESULTS.md."""
     rows = [
-        [name, str(r["seeds"]), f"{r['mean']:.3f}", f"{r['worst']:.3f}", f"{r['best']:.3f}", f"{r['seconds']:.1f}"]
+        [name, str(r["seeds"]), f"{r['mean']:.3f}", f"{r['worst']:.3f}", f"{r['best']:.3f}",
+         "-" if r["seconds"] is None else f"{r['seconds']:.1f}", r["commit"]]
         for name, r in found.items() if "scores" in r
     ]  # fmt: skip
     body = [
         f"`python -m benchmarks.optima` on {report.describe(found['machine'])}",
-        "Held-out log-likelihood per row in raw units; seconds are the median over seeds of a whole fit.",
-        report.table(["case", "seeds", "mean", "worst", "best", "seconds"], rows),
+        "Held-out log-likelihood per row in raw units; seconds are the median over seeds of a whole fit, - where others ran "
+        "beside it.",
+        report.table(["case", "seeds", "mean", "worst", "best", "seconds", "commit"], rows),
     ]
     if "truth of 20" in found:
         truth = found["truth of 20"]
@@ -153,7 +164,7 @@ def main() -> None:
     parser.add_argument("--write", type=Path, nargs="*", help="only write RESULTS.md from what earlier runs saved here")
     arguments = parser.parse_args()
     if arguments.write:
-        write({name: value for path in arguments.write for name, value in json.loads(path.read_text()).items()})
+        write(joined([json.loads(path.read_text()) for path in arguments.write]))
         return
     tables: dict[str, Split] = {}
     if arguments.fields:
@@ -185,7 +196,7 @@ def main() -> None:
         }
         print("truth of 20", results["truth of 20"], flush=True)
         arguments.out.write_text(json.dumps(results, indent=1))
-    write(results)
+    write(joined([results]))
 
 
 if __name__ == "__main__":
