@@ -448,3 +448,11 @@ def test_projected_rows_far_from_zero():
     X, _ = noisy_rows(300)
     result = xd.fit(X + 1e8, 2, error=[0.1, 0.1], projection=np.tile(np.eye(2), (300, 1, 1)), epochs=5)
     assert np.abs(result.mixture.means - 1e8).max() < 10
+
+
+@pytest.mark.parametrize("standardize", [True, False])
+def test_rows_far_from_zero_are_centred_before_they_are_cast(standardize, device):
+    X = 1e8 + np.random.default_rng(0).normal(size=(2000, 2))
+    result = xd.fit(X, 1, dtype="float32", standardize=standardize, epochs=5, device=device)
+    np.testing.assert_allclose(result.mixture.covariances[0], np.cov((X - 1e8).T, bias=True), rtol=1e-4, atol=1e-4)
+    assert not result.notes

@@ -81,7 +81,7 @@ def fit(
     tol         stop when the mean log-likelihood changes by less in an epoch; 0 never stops
     validation  rows held out (a fraction, a Batch, a Source, or a dict of arrays); the best epoch's mixture is returned
     patience    epochs without a better validation before stopping
-    standardize shift and scale the coordinates inside, in float64, and undo it in the result
+    standardize scale the coordinates inside, in float64, and undo it in the result; centred they are in any case
     checkpoint  a file to save to every ``checkpoint_seconds``; ``resume=True`` goes on from it
     labels      names of the coordinates, and ``units`` their units, for data that have none of their own
     cache       where rows are kept between passes: device (the GPU), host (pinned memory) or none (read anew); by

@@ -90,14 +90,14 @@ class Loop:
     # Preparation
 
     def _units(self) -> tuple[Tensor, Tensor]:
-        """Shift and scale (d,) of each latent coordinate; 0 and 1 without standardisation."""
-        d = self.raw.dim
-        if not self.plan.standardize:
-            return torch.zeros(d).double(), torch.ones(d).double()
+        """Shift and scale (d,) of each latent coordinate; without standardisation rows are centred, not scaled."""
         sample = sample_rows(self.raw, SAMPLE_ROWS, self.plan.seed)
+        ones = torch.ones(self.raw.dim).double()
         if sample.projection is None:
             shift, scale = moments(*latent_rows(sample, None))
-            return shift.cpu(), scale.cpu()
+            return shift.cpu(), scale.cpu() if self.plan.standardize else ones
+        if not self.plan.standardize:
+            return 0 * ones, ones
         gaussian = fit_gaussian(sample)
         spread = np.sqrt(np.maximum(np.diagonal(gaussian.covariances[0]), 1e-300))
         return torch.from_numpy(gaussian.means[0].copy()), torch.from_numpy(spread)
