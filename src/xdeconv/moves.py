@@ -9,6 +9,7 @@ much as a few EM passes over the pool, since every trial sees few rows and at mo
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -23,6 +24,7 @@ from .methods.em import EMState
 from .prior import Prior
 from .trials import FEW_ROWS, Change, Effort, Parameters, Pool, try_merges, try_removals, try_splits
 
+log = logging.getLogger("xdeconv")
 FEWEST_SWEEPS = 8
 
 
@@ -111,6 +113,7 @@ class Search:
             if better - value > self._least(parameters) / 10:
                 parameters, value, moved = after, better, moved + len(chosen)
                 self._forget(touched, parameters)
+                log.info("searching: %d moves, log-likelihood %+.4f", moved, (value - first) / self._weight())
             else:
                 self.barren |= {split.old[0] for split, _ in chosen}
                 if len(self.barren) >= len(parameters[0]):
