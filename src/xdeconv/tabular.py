@@ -14,6 +14,8 @@ Array = np.ndarray
 
 def names(table: Any) -> list[str] | None:
     """Names of a table's columns: pandas, polars, Arrow, astropy, a structured array or a dict; None for no table."""
+    if hasattr(table, "toarray"):  # sparse, and some of these are mappings
+        return None
     if isinstance(table, Mapping):
         found = list(table)
     elif getattr(getattr(table, "dtype", None), "names", None) and not hasattr(table, "colnames"):
