@@ -211,7 +211,7 @@ def soak(folder: Path, arguments: argparse.Namespace) -> list[list[str]]:
         pass
 
     def look(record: Any) -> None:
-        seen.append((time.monotonic() - began, anonymous(), len(os.listdir("/proc/self/fd"))))
+        seen.append((time.monotonic() - began, anonymous(), len(os.listdir("/proc/self/fd")), time.process_time()))
         if seen[-1][0] > 60 * arguments.minutes:
             raise Enough
 
@@ -231,22 +231,23 @@ def anonymous() -> int:
     raise RuntimeError("this system does not tell RssAnon")
 
 
-def soak_rows(seen: list[tuple[float, int, int]], rows: int) -> list[list[str]]:
+def soak_rows(seen: list[tuple[float, int, int, float]], rows: int) -> list[list[str]]:
     """The first and the last fifth of a soak, and whether they agree; the first epoch warms up."""
     seen = seen[1:]
     fifth = max(1, len(seen) // 5)
-    seconds = [b[0] - a[0] for a, b in itertools.pairwise(seen)]
-    first, last = seconds[:fifth], seconds[-fifth:]
-    rates = [rows / statistics.median(part) for part in (first, last)]
+    rates, busy = ([rows / statistics.median(part) for part in (times[:fifth], times[-fifth:])]
+                   for times in ([b[i] - a[i] for a, b in itertools.pairwise(seen)] for i in (0, 3)))  # fmt: skip
     memory = [statistics.median(s[1] for s in part) / 2**20 for part in (seen[:fifth], seen[-fifth:])]
     files = [max(s[2] for s in part) for part in (seen[:fifth], seen[-fifth:])]
-    verdicts = [abs(memory[1] - memory[0]) <= 50, files[1] <= files[0], abs(rates[1] / rates[0] - 1) <= 0.1]
+    flat = [abs(last / first - 1) <= 0.1 for first, last in (rates, busy)]
+    verdicts = [abs(memory[1] - memory[0]) <= 50, files[1] <= files[0], *flat]
     shown = ["yes" if verdict else "**no**" for verdict in verdicts]
     return [
         ["minutes", f"{seen[-1][0] / 60:.1f}", f"{len(seen)} epochs of {rows:,} rows", ""],
         ["memory (MiB)", f"{memory[0]:.0f}", f"{memory[1]:.0f}", shown[0]],
         ["open descriptors", str(files[0]), str(files[1]), shown[1]],
         ["rows a second", f"{rates[0]:,.0f}", f"{rates[1]:,.0f}", shown[2]],
+        ["rows a second of all cores", f"{busy[0]:,.0f}", f"{busy[1]:,.0f}", shown[3]],
     ]
 
 
