@@ -129,8 +129,8 @@ def write(found: dict) -> None:
     ]  # fmt: skip
     body = [
         f"`python -m benchmarks.optima` on {report.describe(found['machine'])}",
-        "Held-out log-likelihood per row in raw units; seconds are the median over seeds of a whole fit, - where others ran "
-        "beside it.",
+        "Held-out log-likelihood per row in raw units; seconds are the median over seeds of a whole fit, - if others "
+        "ran beside it.",
         report.table(["case", "seeds", "mean", "worst", "best", "seconds", "commit"], rows),
     ]
     if "truth of 20" in found:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import statistics
 import threading
@@ -49,6 +50,14 @@ def store_of(path: Path) -> Path:
     from xdeconv.prepare import prepare
 
     return prepare(path, path.with_suffix(".store"))
+
+
+def made_apart(folder: Path, rows: int, bare: bool) -> Path:
+    """The file or store, made by another process: what that takes must not count here."""
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(1) as pool:
+        path = pool.apply(rows_file, (folder, rows))
+        return path if bare else pool.apply(store_of, (path,))
 
 
 def one_pass(source, parameters) -> tuple[float, float]:
@@ -124,7 +133,7 @@ def anonymous() -> int:
 
 def memory(folder: Path, rows: int, components: int, rounds: int, bare: bool) -> dict:
     """Peak RssAnon of a streamed batch-EM fit, from opening the file to the saved result."""
-    path = rows_file(folder, rows) if bare else store_of(rows_file(folder, rows))
+    path = made_apart(folder, rows, bare)
     import xdeconv as xd
     from xdeconv.catalog import open as open_catalog
 
