@@ -79,7 +79,7 @@ def _of_data(data: str, runs: Sequence[Run], out: Path, pictures: list[Path]) ->
     parts.append(f"![Training log-likelihood against time, and time against K](paper/{name}-figure-1.png)")
     model, sky = out / f"{name}.safetensors", out / f"{name}.npy"
     if model.exists():
-        drawn = figures.figure_2(xd.Mixture.load(model), np.load(sky))
+        drawn = figures.figure_2(xd.load(model), np.load(sky))
         pictures.append(figures.save(drawn, out / f"{name}-figure-2.png"))
         parts.append(f"![Sky density of rows and of draws from the model](paper/{name}-figure-2.png)")
     return "\n\n".join(parts)

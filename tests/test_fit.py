@@ -456,3 +456,70 @@ def test_rows_far_from_zero_are_centred_before_they_are_cast(standardize, device
     result = xd.fit(X, 1, dtype="float32", standardize=standardize, epochs=5, device=device)
     np.testing.assert_allclose(result.mixture.covariances[0], np.cov((X - 1e8).T, bias=True), rtol=1e-4, atol=1e-4)
     assert not result.notes
+
+
+def test_a_restart_that_was_rescued_leaves_no_trace_in_the_next(monkeypatch):
+    from xdeconv import loop
+
+    X, S = noisy_rows(200)
+    arguments = {"noise": S, "method": xd.EM(), "epochs": 4, "tol": 0, "dtype": "float64"}
+    calls = []
+
+    def fail_once(after, loglik, single):
+        calls.append(1)
+        if len(calls) == 2:
+            raise NumericalTrouble("made up")
+
+    monkeypatch.setattr(loop, "refuse_trouble", fail_once)
+    result = xd.fit(X, 3, restarts=2, seed=5, **arguments)
+    assert any("small prior" in record.note for record in result.history if record.restart == 0)
+    monkeypatch.undo()
+    alone = xd.fit(X, 3, restarts=2, seed=5, **arguments)
+    second = [[r.loglik for r in fit.history if r.restart == 1] for fit in (result, alone)]
+    assert second[0] == second[1]
+
+
+def test_notes_survive_a_resume(tmp_path):
+    X = np.repeat(np.arange(4.0)[:, None], 10, axis=0) * np.ones((1, 2))
+    path = tmp_path / "checkpoint"
+    xd.fit(X, 4, epochs=20, tol=0, method=xd.EM(), checkpoint=path)
+    resumed = xd.fit(X, 4, epochs=30, tol=0, method=xd.EM(), checkpoint=path, resume=True)
+    whole = xd.fit(X, 4, epochs=30, tol=0, method=xd.EM())
+    assert resumed.notes == whole.notes
+    assert any("small prior" in note for note in resumed.notes)
+
+
+@pytest.mark.parametrize("method", [xd.EM(step=0.2), xd.SGD(rate=0.01)])
+def test_batches_of_no_weight_change_nothing_and_break_nothing(method):
+    X, S = noisy_rows(400)
+    weight = np.zeros(400)
+    weight[::50] = 1.0
+    result = xd.fit(X, 2, noise=S, weight=weight, method=method, batch_rows=10, epochs=3, tol=0)
+    assert np.isfinite(result.loglik)
+    assert not result.notes
+
+
+def test_units_of_validation_and_start_must_be_those_of_the_data():
+    from astropy import units as u
+    from astropy.table import QTable
+
+    rng = np.random.default_rng(0)
+    table = QTable({"a": rng.normal(size=50) * u.mas, "b": rng.normal(size=50) * u.mag})
+    other = QTable({"a": rng.normal(size=50) * u.arcsec, "b": rng.normal(size=50) * u.mag})
+    with pytest.raises(ValueError, match="validation is in"):
+        xd.fit(table, 2, validation=other, epochs=1)
+    start = xd.Mixture([1.0], [[0, 0]], [np.eye(2)], labels=["a", "b"], units=["arcsec", "mag"])
+    with pytest.raises(ValueError, match="mixture is in"):
+        xd.fit(table, mixture=start, epochs=1)
+    swapped = table["b", "a"]
+    with pytest.raises(ValueError, match="validation is of"):
+        xd.fit(table, 2, validation={"X": swapped}, epochs=1)
+
+
+def test_a_score_of_held_out_rows_that_is_not_finite_is_noticed(monkeypatch):
+    from xdeconv.loop import Loop
+
+    X, S = noisy_rows(100)
+    monkeypatch.setattr(Loop, "_score", lambda self, parameters, source: float("nan"))
+    with pytest.raises(NumericalTrouble, match="held out is not finite"):
+        xd.fit(X, 2, noise=S, validation=0.2, epochs=2)

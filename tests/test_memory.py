@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import xdeconv as xd
-from xdeconv import kernels, memory
+from xdeconv import kernels, memory, room
 from xdeconv.kernels import cpu
 
 X = np.random.default_rng(0).normal(size=(500, 2))
@@ -39,9 +39,9 @@ def test_the_smallest_limit_counts(monkeypatch, tmp_path):
         (folder / "memory.max").write_text(limit + "\n")
         (folder / "memory.current").write_text(used + "\n")
         (folder / "memory.stat").write_text("anon 5\ninactive_file 250\n")
-    lines = memory._lines
-    monkeypatch.setattr(memory, "_lines", lambda p: ["0::/a/b"] if str(p) == "/proc/self/cgroup" else lines(p))
-    assert memory._groups(tmp_path) == [4_000_250]
+    lines = room._lines
+    monkeypatch.setattr(room, "_lines", lambda p: ["0::/a/b"] if str(p) == "/proc/self/cgroup" else lines(p))
+    assert room._groups(tmp_path) == [4_000_250]
 
 
 LIMITED = textwrap.dedent("""

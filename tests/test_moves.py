@@ -192,3 +192,16 @@ def test_a_search_of_few_rows_does_little(monkeypatch):
     found = Search(batch, Moves(), np.random.default_rng(1)).run(start.tensors())
     assert found.moved <= 8
     assert done[0] < 2e7
+
+
+def test_a_prior_weighs_in_a_trial_as_much_as_in_the_whole_fit():
+    """A component far from others that has converged with a prior stays where it is in a trial of its own."""
+    rng = np.random.default_rng(3)
+    X = np.concatenate([rng.normal(size=(100, 2)), 100 + rng.normal(size=(1900, 2))])
+    prior = xd.Prior(w=30.0)
+    start = xd.Mixture([0.05, 0.95], [[0.0, 0.0], [100.0, 100.0]], [np.eye(2)] * 2)
+    whole = xd.fit(X, mixture=start, method=xd.EM(prior=prior), epochs=30, tol=0, dtype="float64", device="cpu").mixture
+    pool = Pool.of(whole.tensors(), xd.Batch.from_arrays(X))
+    effort = Effort(1, 1000, 1, prior, Options())
+    (_, _, V), _ = pool.near([(0,)]).refit(tuple(t[:1][None] for t in whole.tensors()), 10, effort)
+    np.testing.assert_allclose(V[0, 0].numpy(), whole.covariances[0], rtol=1e-6)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from .history import Epoch
 from .mixture import Mixture
 
 KINDS = {"settings": dict, "restart": int, "epoch": int, "dtype": str, "best_score": float, "winner_score": float,
-         "winner_converged": bool, "finished": bool, "winner_restart": int}  # fmt: skip
+         "winner_converged": bool, "finished": bool, "winner_restart": int, "notes": list}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Checkpoint:
     finished: bool
     rescue: list[float] | None = None
     winner_restart: int = 0
+    notes: list[str] = field(default_factory=list)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it; the old one stays whole until the new one is."""
@@ -56,6 +57,7 @@ class Checkpoint:
             "winner_restart",
             "finished",
             "rescue",
+            "notes",
         )
         facts = {name: getattr(self, name) for name in numbers} | {"history": [asdict(e) for e in self.history]}
         save_tensors(path, "checkpoint", arrays, facts)

@@ -22,11 +22,11 @@ from .memory import refuse_too_little
 from .methods import Method
 from .mixture import Mixture, checked_names
 from .moves import Moves
-from .plan import Plan, at_least, choose_method, count_components, hold_out, not_negative
+from .plan import Plan, at_least, choose_method, count_components, hold_out, in_batches, not_negative
 from .progress import show_progress
 from .resident import Cache, checked_cache
 
-__all__ = ["FitResult", "NumericalTrouble", "fit"]
+__all__ = ["FitResult", "NumericalTrouble", "chosen_device", "fit", "in_batches"]
 FULL_PASSES, MINIBATCH_PASSES = 200, 20
 
 
@@ -107,7 +107,7 @@ def fit(
         raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}")
     if method is not None and (isinstance(method, (str, type)) or not hasattr(method, "update")):
         raise ValueError(f"method must be an xd.EM(...) or xd.SGD(...), got {method!r}")
-    chosen = _device(device)
+    chosen = chosen_device(device)
     kind = None if dtype is None else _number_type(dtype)
     k = count_components(components, mixture, source)
     batch_rows = None if batch_rows is None else at_least(1, batch_rows, "batch_rows")
@@ -145,7 +145,7 @@ def _alone(checkpoint: str | os.PathLike[str] | None) -> AbstractContextManager[
     return nullcontext() if checkpoint is None or rank() > 0 else locked(checkpoint)
 
 
-def _device(device: str | torch.device | None) -> torch.device:
+def chosen_device(device: str | torch.device | None) -> torch.device:
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     kind = str(device).partition(":")[0]

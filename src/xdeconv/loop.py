@@ -72,7 +72,7 @@ class Loop:
         """All restarts; Ctrl-C ends with the best so far."""
         self.shift, self.scale = from_first(self._units(), self.plan.device)
         self.method = self.plan.method.standardized(self.scale.tolist())
-        self.dtype = self.plan.dtype
+        self.dtype, self.cache = self.plan.dtype, self.plan.cache
         self._prepare()
         self._report_rows()
         found = self._checkpoint_found()
@@ -90,9 +90,11 @@ class Loop:
     # Preparation
 
     def _units(self) -> tuple[Tensor, Tensor]:
-        """Shift and scale (d,) of each latent coordinate; without standardisation rows are centred, not scaled."""
-        sample = sample_rows(self.raw, SAMPLE_ROWS, self.plan.seed)
+        """Shift and scale (d,) of each latent coordinate; without standardisation rows are centred where they must."""
         ones = torch.ones(self.raw.dim).double()
+        if not self.plan.standardize and self.plan.dtype == torch.float64:
+            return 0 * ones, ones
+        sample = sample_rows(self.raw, SAMPLE_ROWS, self.plan.seed)
         if sample.projection is None:
             shift, scale = moments(*latent_rows(sample, None))
             return shift.cpu(), scale.cpu() if self.plan.standardize else ones
@@ -105,7 +107,7 @@ class Loop:
     def _prepare(self) -> None:
         self.train, self.steps = self.raw, None  # what was kept makes room
         self.held_out: Source | None = None
-        where = Place(self.shift, self.scale, self.plan.device, self.dtype, self.plan.cache, rank(), world())
+        where = Place(self.shift, self.scale, self.plan.device, self.dtype, self.cache, rank(), world())
         train, said = placed(self.raw, where)
         if said:
             log.info(said)
@@ -130,13 +132,16 @@ class Loop:
         seed = self.plan.seed + 7919 * restart
         if self.plan.given is not None and restart == 0:
             return self.plan.given.transformed((-self.shift / self.scale).numpy(), (1 / self.scale).numpy())
-        found = start_mixture(self.train, self.plan.components, self.plan.start, seed, self.scale)
+        parted = isinstance(self.train, ResidentSource) and world() > 1  # a start needs the rows of all ranks
+        source = self.train.origin if parted else self.train  # type: ignore[attr-defined]
+        found = start_mixture(source, self.plan.components, self.plan.start, seed, self.scale)
         return from_first(found, self.plan.device)
 
     # One restart
 
     def _restart(self, restart: int, found: Checkpoint | None) -> None:
         if found is None:
+            self._forget_trouble()
             state: State = self.method.init(self._start(restart), self.plan.device)
             self.best, self.best_score, first = None, -np.inf, 0
         else:
@@ -162,6 +167,15 @@ class Loop:
                 callback(record)
         self._compete(done, restart)
 
+    def _forget_trouble(self) -> None:
+        """A new restart begins as the first one did, whatever another one had to change."""
+        if self._rescue() is not None:
+            self.method, self.steps = self.plan.method.standardized(self.scale.tolist()), None
+        if self.dtype != self.plan.dtype:
+            self.dtype, self.cache = self.plan.dtype, self.plan.cache
+            self._prepare()
+            self._report_total()
+
     def _compete(self, done: bool, restart: int) -> None:
         """Keep the better of this restart's mixture and the best of those before, by validation where there is any."""
         mixture, score = self.best or self.method.mixture(self.current), self.best_score
@@ -185,14 +199,23 @@ class Loop:
             try:
                 after, loglik = self._pass(state, epoch)
                 self._refuse_trouble(after, loglik, past)
+                validation = self._validation(after)
                 break
             except NumericalTrouble as trouble:
                 state = self.method.restore(state, before)
                 state, remark = self._recover(trouble, state, epoch)
                 remarks.append(remark)
-        validation = None if self.held_out is None else self._score(after.parameters(), self.held_out)
         seconds = self.earlier + time.monotonic() - self.began
         return after, Epoch(epoch, seconds, loglik, validation, restart, moved, "; ".join(remarks))
+
+    def _validation(self, state: State) -> float | None:
+        """The score of the rows held out, if there are any."""
+        if self.held_out is None:
+            return None
+        found = self._score(state.parameters(), self.held_out)
+        if not np.isfinite(found):
+            raise NumericalTrouble("the likelihood of the rows held out is not finite")
+        return found
 
     def _refuse_trouble(self, after: State, loglik: float, past: list[Epoch]) -> None:
         single = self.dtype == torch.float32
@@ -217,7 +240,8 @@ class Loop:
         return state, note
 
     def _change_to_float64(self) -> None:
-        self.dtype = torch.float64
+        """Rows take twice the room: they are kept in the first place that they fit in."""
+        self.dtype, self.cache = torch.float64, None
         self._prepare()
         self._report_total()
 
@@ -285,6 +309,7 @@ class Loop:
             return None
         refuse_other_settings(self.plan.checkpoint, found.settings, self.plan.settings(self.raw))
         self.history = list(found.history)
+        self.notes = [*found.notes, *(note for note in self.notes if note not in found.notes)]
         self.winner, self.winner_score = found.winner, found.winner_score
         self.winner_converged, self.winner_restart = found.winner_converged, found.winner_restart
         if found.dtype == "float64" and self.dtype != torch.float64:
@@ -300,8 +325,7 @@ class Loop:
         self.latest = Checkpoint(
             self.plan.settings(self.raw), restart, epoch, str(self.dtype).removeprefix("torch."), tensors, self.best,
             self.best_score, self.winner, self.winner_score, self.winner_converged, tuple(self.history), finished,
-            self._rescue(),
-            self.winner_restart,
+            self._rescue(), self.winner_restart, list(self.notes),
         )  # fmt: skip
         if finished or time.monotonic() - self.saved_at > self.plan.checkpoint_seconds:
             self.latest.save(self.plan.checkpoint)

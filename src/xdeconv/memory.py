@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-import os
-from pathlib import Path
 
 from .batch import Batch, packed_size
 from .data import ArraySource, Source
 from .plan import Plan
+from .room import free
 
 log = logging.getLogger("xdeconv")
 GIB = 1 << 30
@@ -38,59 +37,6 @@ def _rows_bytes(source: Source, plan: Plan) -> int:
 def _batch_bytes(batch: Batch, each: int) -> int:
     tensors = (batch.x, batch.noise, batch.projection, batch.weight)
     return sum(t.numel() * each for t in tensors if t is not None)
-
-
-def free() -> int:
-    """Bytes that this process may still take: of the machine, of its control group, of its own limit."""
-    rooms = [_machine(), *_groups(), _own_limit()]
-    return max(0, min(room for room in rooms if room is not None))
-
-
-def _machine() -> int:
-    for line in _lines(Path("/proc/meminfo")):
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 1 << 62
-
-
-def _groups(root: Path = Path("/sys/fs/cgroup")) -> list[int]:
-    """Room in this process's control group and in each that holds it; version 2."""
-    lines = _lines(Path("/proc/self/cgroup"))
-    own = next((line.partition("::")[2] for line in lines if line.startswith("0::")), "/")
-    found = []
-    for folder in [root / own.strip("/"), *(root / own.strip("/")).parents]:
-        limit, used = _lines(folder / "memory.max"), _lines(folder / "memory.current")
-        if limit and used and limit[0].isdigit():
-            found.append(int(limit[0]) - int(used[0]) + _cached(folder))
-        if folder == root:
-            break
-    return found
-
-
-def _cached(folder: Path) -> int:
-    """File pages that the group can drop at once."""
-    lines = (line.split() for line in _lines(folder / "memory.stat"))
-    return sum(int(words[1]) for words in lines if words[0] == "inactive_file")
-
-
-def _own_limit() -> int | None:
-    """Room below this process's own limit of address space or data."""
-    try:
-        import resource
-    except ImportError:
-        return None
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    sizes = _lines(Path("/proc/self/statm"))
-    if limit == resource.RLIM_INFINITY or not sizes:
-        return None
-    return limit - int(sizes[0].split()[0]) * resource.getpagesize()
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text().splitlines()
-    except OSError:
-        return []
 
 
 def refuse_too_little(plan: Plan, source: Source, held_out: Source | None) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from .batch import Batch
 from .data import ArraySource, Source, as_source, split
 from .history import Epoch
 from .initial import Start
@@ -93,13 +92,20 @@ def choose_method(
         raise ValueError("moves replace components: Fixed parameters and log_prior, which name them, need moves='none'")
     if method is not None:
         return method, resolved, batch_rows
-    if batch_rows is None and not isinstance(source, ArraySource) and source.rows > MANY_ROWS[device.type]:
+    if batch_rows is None and in_batches(source, device):
         batch_rows = suited_batch(k, source.dim)
     if batch_rows is None:
         log.info("fitting %d rows by batch EM with moves", source.rows)
         return EM(), resolved, None
     log.info("fitting %d rows by minibatch EM with moves, %d rows a step", source.rows, batch_rows)
     return EM(step=suited_step(batch_rows, k, source.dim)), resolved, batch_rows
+
+
+def in_batches(source: Source, device: torch.device) -> bool:
+    """Whether a stream is so long that updates should come before a pass is over, and is read here at all."""
+    if isinstance(source, ArraySource) or source.rows <= MANY_ROWS[device.type]:
+        return False
+    return device.type == "cuda" or not hasattr(getattr(source, "table", None), "sum")
 
 
 def _has_log_prior(source: Source) -> bool:
@@ -136,6 +142,8 @@ def count_components(components: int | None, mixture: Mixture | None, source: So
         raise ValueError(f"mixture has {mixture.d} dimensions and the data {source.dim}")
     if mixture.labels and source.labels and mixture.labels != tuple(source.labels):
         raise ValueError(f"mixture is of {list(mixture.labels)} and the data of {list(source.labels)}")
+    if mixture.units and source.units and mixture.units != tuple(source.units):
+        raise ValueError(f"mixture is in {list(mixture.units)} and the data in {list(source.units)}")
     return mixture.k
 
 
@@ -159,9 +167,11 @@ def hold_out(source: Source, validation: Any, seed: int) -> tuple[Source, Source
         if isinstance(validation, (bool, str)) or not 0 < float(validation) < 1:
             raise ValueError(f"validation must be rows, or a fraction between 0 and 1, got {validation!r}")
         return split(source, float(validation), seed)
-    held_out = as_source(_as_batch(validation))
+    held_out = _as_rows(validation)
     if held_out.labels and source.labels and tuple(held_out.labels) != tuple(source.labels):
         raise ValueError(f"validation is of {list(held_out.labels)} and the data of {list(source.labels)}")
+    if held_out.units and source.units and tuple(held_out.units) != tuple(source.units):
+        raise ValueError(f"validation is in {list(held_out.units)} and the data in {list(source.units)}")
     if held_out.rows == 0:
         raise ValueError("validation has no rows")
     if held_out.dim != source.dim:
@@ -171,19 +181,19 @@ def hold_out(source: Source, validation: Any, seed: int) -> tuple[Source, Source
     return source, held_out
 
 
-def _as_batch(validation: Any) -> Any:
-    """A dict of arrays as a Batch; a pair is what people write for it, and is refused with that advice."""
+def _as_rows(validation: Any) -> Source:
+    """Rows of any kind, a dict of arrays among them; a pair is what people write for it, and is refused with advice."""
     wanted = "a fraction, a Batch, a Source, a table, or a dict of X and noise=, error=, projection=, weight="
     if isinstance(validation, (tuple, list)) and len(validation) and np.ndim(validation[0]) > 1:
         raise ValueError(f"validation is a {type(validation).__name__} of arrays: give dict(X=..., noise=...) instead")
     if not isinstance(validation, Mapping) or "X" not in validation:
         if isinstance(validation, Mapping) and set(validation) & set(ARRAYS):
             raise ValueError(f"validation has {list(validation)} and no X: it must be {wanted}")
-        return validation
+        return as_source(validation)
     unknown = [name for name in validation if name not in ("X", *ARRAYS)]
     if unknown:
         raise ValueError(f"validation has {unknown}, which is none of {['X', *ARRAYS]}")
-    return Batch.from_arrays(**validation)
+    return as_source(**{"data" if name == "X" else name: value for name, value in validation.items()})
 
 
 def _noise(source: Source) -> bool | None:

@@ -216,7 +216,8 @@ class Evaluated:
 
 def _known(r: Any) -> Any:
     """Correlations with 0 where there is none."""
-    return np.nan_to_num(r, nan=0.0) if np.isnan(np.sum(r)) else r
+    gaps = np.isnan(r)
+    return np.where(gaps, 0.0, r) if gaps.any() else r
 
 
 def _entry(left: Mapping[str, Any], right: Mapping[str, Any], known: Mapping[tuple[str, str], Any], out: Array) -> None:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
@@ -16,11 +15,12 @@ from .batch import Batch, concatenate
 from .data import ArraySource, Source, StandardizedSource, permutation, sample_rows, standardized
 from .packing import Chunk, common, pack, row_bytes
 from .prefetch import overlapped
+from .room import free
 
 Cache = Literal["device", "host", "none"]
 CHUNK_ROWS = 1 << 22  # of a chunk on a device
 PINNED_BYTES = 1 << 26  # of a chunk on the host: pinned memory comes in powers of two
-MIXED = 8  # chunks whose rows are shuffled together
+MIXED_ROWS = 1 << 23  # rows of several chunks that are shuffled together
 SAMPLED = 64  # chunks that a sample comes from
 DEVICE_SHARE, HOST_SHARE = 0.7, 0.6  # of the free memory that rows may take
 JUDGED_ROWS = 1 << 14  # rows that tell how compact the others will be
@@ -115,7 +115,8 @@ class ResidentSource:
     def _mixed(self, batches: Iterator[Batch], epoch: int, size: int) -> Iterator[Batch]:
         """Batches of a size from rows of several chunks, shuffled together; what is left over joins the next ones."""
         rest: list[Batch] = []
-        turns = iter(lambda: list(islice(batches, MIXED)), [])
+        together = max(1, MIXED_ROWS // max(chunk.rows for chunk in self.chunks))
+        turns = iter(lambda: list(islice(batches, together)), [])
         for turn, group in enumerate(turns):
             pool = self._alike(concatenate([*rest, *group]))
             mixed = pool.rows(self._order(pool.n, self.seed + 7919 * (turn + 1), epoch))
@@ -254,16 +255,5 @@ def _device_room(device: torch.device) -> float:
 
 
 def _host_room() -> float:
-    """Free memory of this machine, or of the group of processes this one belongs to, for each process on it."""
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
-    for line in _lines("/proc/meminfo"):
-        if line.startswith("MemAvailable:"):
-            free = int(line.split()[1]) * 1024
-    limit, used = (_lines(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
-    if limit and used and limit[0].isdigit():
-        free = min(free, int(limit[0]) - int(used[0]))
-    return HOST_SHARE * free / int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-
-
-def _lines(path: str) -> list[str]:
-    return Path(path).read_text().splitlines() if os.path.exists(path) else []
+    """A share of the free memory for each process on this machine."""
+    return HOST_SHARE * free() / int(os.environ.get("LOCAL_WORLD_SIZE", "1"))

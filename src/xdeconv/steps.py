@@ -114,7 +114,7 @@ class GraphSteps(Steps):
                 self._update()
         torch.cuda.current_stream(self.device).wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             self._update()
         for name, tensor in self.state.tensors().items():
             tensor.copy_(kept[name]) if name in kept else tensor.zero_()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("xdeconv")
 Array = np.ndarray
 POOL_ROWS = 1 << 20  # rows that are shuffled together where the file is not shuffled
-PASS_ROWS = 1 << 17  # rows of a batch when no size is asked for: enough to keep a kernel busy
+PASS_ROWS = 1 << 18  # rows of a batch when no size is asked for: enough to keep a kernel busy
 POOL_WIDTH = 8  # pieces that are read side by side to fill the pool
 SAMPLE_PIECES = 32
 ASSEMBLERS = 2  # threads that assemble rows for a GPU; more only wait for each other

@@ -150,7 +150,7 @@ class Neighbourhoods:
             weighted = replace(batch, weight=share.to(batch.dtype))
             stats = kernels.accumulate(*parameters, weighted, effort.options)
             state = EMState(parameters[0].exp(), *parameters[1:], torch.zeros_like(stats.rows))
-            state = method.update(state, stats, self.total)
+            state = method.update(state, stats, float(stats.rows))  # so that a prior weighs against these rows
             parameters = (state.weights * (stats.rows / self.total)).log(), state.means, state.covariances
         gain = self._sums(self.weight * (log_prob - self.log_prob))
         found: Parameters = tuple(t.unflatten(0, (g, m)) for t in parameters)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .methods import State
+from .methods import Fixed, State
 from .prior import Prior
 
 ROUNDING = 1e-5  # of the mean log-likelihood in float32, relative
@@ -38,7 +38,7 @@ def refuse_trouble(after: State, loglik: float, single: bool) -> None:
     try:
         np.linalg.cholesky(widened.numpy())
     except np.linalg.LinAlgError as problem:
-        failed = int(torch.linalg.cholesky_ex(widened).info.nonzero()[0, 0])
+        failed = int(torch.linalg.cholesky_ex(widened).info.argmax())
         raise NumericalTrouble(f"the covariance of component {failed} is not positive definite") from problem
     variances = V.diagonal(dim1=-2, dim2=-1)
     gone = (variances > 0) & (variances < COLLAPSED * whole_variance(after))
@@ -72,4 +72,5 @@ def rescued(method: Any, state: State) -> tuple[Any, State] | None:
     typical = order.values.gather(0, (share < 0.5).sum(0, keepdim=True).clamp(max=len(V) - 1))[0]
     w = RESCUE * torch.maximum(typical, LEAST * whole_variance(state))
     helped = replace(method, prior=Prior(w=tuple(w.tolist())))
-    return helped, helped.moved(state, (log_weights, means, V + torch.diag_embed(w)))
+    held = (getattr(method, "fixed", None) or Fixed()).mask("covariances", len(V), V.device)[:, None, None]
+    return helped, helped.moved(state, (log_weights, means, torch.where(held, V, V + torch.diag_embed(w))))

@@ -84,14 +84,14 @@ def fit(
         )  # fmt: skip
         first(say, source.describe())
         saved = checkpoint or output.with_name(output.name + ".checkpoint")
-        minibatch = method in ("minibatch-em", "sgd")
-        passes = epochs or (fitting.MINIBATCH_PASSES if minibatch else fitting.FULL_PASSES)
-        if minibatch and batch_rows is None:
+        long = method == "auto" and fitting.in_batches(source, fitting.chosen_device(own_device))
+        if batch_rows is None and (long or method in ("minibatch-em", "sgd")):
             batch_rows = GRADIENT_ROWS if method == "sgd" else suited_batch(components, source.dim)
+        passes = epochs or (fitting.FULL_PASSES if batch_rows is None else fitting.MINIBATCH_PASSES)
         settings = {
             "components": components, "method": chosen_method(method, prior, (batch_rows, components, source.dim)),
             "start": start, "seed": seed,
-            "restarts": restarts, "epochs": epochs or (passes if minibatch else None), "tol": tol,
+            "restarts": restarts, "epochs": passes, "tol": tol,
             "batch_rows": batch_rows, "device": own_device, "dtype": dtype,
             "validation": held_out(validation, source.rows), "checkpoint": saved, "resume": resume or restarted(),
             "checkpoint_seconds": checkpoint_seconds, "moves": chosen_moves(moves), "cache": cache,
@@ -142,12 +142,14 @@ def chosen_method(name: str, w: float, size: tuple[Any, int, int] = (None, 1, 1)
     from ..methods import EM, SGD, suited_step
     from ..prior import Prior
 
-    prior = Prior(w=w) if w > 0 else None
+    prior, batch_rows = Prior(w=w) if w > 0 else None, size[0]
     if name == "auto" and prior is None:
         return None
-    if name in ("auto", "em"):
+    if name == "em" and batch_rows:
+        raise typer.BadParameter("em sees all rows in every update, minibatch-em has batches", param_hint="--method")
+    if name in ("auto", "em") and not batch_rows:
         return EM(prior=prior)
-    if name == "minibatch-em":
+    if name in ("auto", "minibatch-em"):
         return EM(step=suited_step(*size), prior=prior)
     if name == "sgd":
         return SGD(prior=prior)

@@ -16,6 +16,7 @@ from .fixed import Fixed, refuse_other_kinds, share_among_free
 from .schedule import Schedule, at_epoch, checked_schedule
 
 ROUNDING = 2.0**-51
+SMALLEST = 1e-300
 
 
 @dataclass(frozen=True)
@@ -70,9 +71,9 @@ class EM:
     def update(self, state: EMState, stats: Stats, total: float) -> EMState:
         """One update from the sums over a batch, or over all rows; ``total`` is the weight of the data set."""
         n, V = stats.rows, state.covariances
-        lam = at_epoch(self.step, state.seen / total)
-        mass = (1 - lam) * state.weights + lam * stats.q / n
-        share = torch.where(mass > 0, lam / (n * mass), 0.0)
+        lam = at_epoch(self.step, state.seen / total) * (n > 0).to(n.dtype)  # a batch of no weight changes nothing
+        mass = (1 - lam) * state.weights + lam * stats.q / n.clamp(min=SMALLEST)
+        share = torch.where(mass > 0, lam / (n * mass).clamp(min=SMALLEST), 0.0)
         fixed = self.fixed or Fixed()
         k, device = len(mass), mass.device
 

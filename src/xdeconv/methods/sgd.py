@@ -137,7 +137,8 @@ class SGD:
         on_factors = (G @ L).tril()
         diagonal = on_factors.diagonal(dim1=-2, dim2=-1)
         diagonal.mul_(L.diagonal(dim1=-2, dim2=-1))
-        self._apply(state, [-on_logits / n, -g / n, -on_factors / n], state.seen / total)
+        rows = n.clamp(min=1e-300)  # a batch of no weight has no gradient
+        self._apply(state, [-on_logits / rows, -g / rows, -on_factors / rows], state.seen / total)
         return replace(state, seen=state.seen + n)
 
     def _apply(self, state: SGDState, gradients: list[Tensor], epoch: Tensor) -> None:
