@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 TESTS = ["tests/test_mixture.py", "tests/test_estimator.py", "tests/test_readers.py", "tests/test_tabular.py",
          "tests/test_faults.py", "tests/kernels/test_cpu.py", "tests/test_cli.py"]  # fmt: skip
-EXTRAS = ("tables",)
+EXTRAS = ("tables", "plot")
 TOOLS = ("pytest", "hypothesis", "mpmath")
 
 
