@@ -277,7 +277,7 @@ def main() -> None:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     options = {"kills": f" --times {arguments.times}", "fuzz": f" --inputs {arguments.inputs}",
-               "soak": f" --minutes {arguments.minutes:g}"}.get(arguments.kind, "")  # fmt: skip
+               "soak": f" --minutes {arguments.minutes:g} --rows {arguments.rows}"}.get(arguments.kind, "")  # fmt: skip
     said = f"`python -m benchmarks.stress {arguments.kind}{options}` on {describe(about())}"
     body = f"{said}\n\n{time.monotonic() - began:.0f} s.\n\n{found}"
     print(body)
