@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Array = np.ndarray
 CHUNK_NUMBERS = 1 << 22  # numbers in the largest array of a chunk
 BISECTIONS = 64
+NEGLIGIBLE = 2.0**-60  # responsibility: all of them together are below rounding
 
 
 @dataclass(frozen=True)
@@ -65,17 +66,30 @@ class Posterior:
 
     def mean(self) -> Array:
         """Posterior mean of each row (n, d): the denoised row."""
-        return self._collect(_mean)
+        return self.moments()[0]
 
     def covariance(self) -> Array:
         """Posterior covariance of each row (n, d, d)."""
+        return self.moments()[1]
 
-        def moments(pairs: _Pairs) -> Tensor:
-            away = pairs.means - _mean(pairs)[:, None]
-            within = torch.einsum("nk,nkde->nde", pairs.weights, pairs.covariances)
-            return within + torch.einsum("nk,nkd,nke->nde", pairs.weights, away, away)
+    def moments(self) -> tuple[Array, Array]:
+        """Posterior mean (n, d) and covariance (n, d, d) of each row, in one go."""
+        d, p = self.mixture.d, self.rows.p
+        size = max(1, CHUNK_NUMBERS // (self.mixture.k * max(d, p) ** 2))
+        means, covariances = zip(*(self._moments(chunk) for chunk in self.rows.chunks(size)), strict=True)
+        return np.concatenate(means), np.concatenate(covariances)
 
-        return self._collect(moments)
+    def _moments(self, chunk: Batch) -> tuple[Array, Array]:
+        """Those of some rows, over the components whose responsibility is not below rounding."""
+        weights = torch.softmax(kernels.log_joint(*self.mixture.tensors(), chunk), dim=1)
+        i, j = torch.nonzero(~(weights < NEGLIGIBLE), as_tuple=True)
+        r, keep, n = weights[i, j], torch.tensor(self._kept), chunk.n
+        b, B, _ = _conditionals(self.mixture, chunk, i, j)
+        b, B = b[:, keep], B[:, keep][:, :, keep]
+        mean = b.new_zeros(n, len(keep)).index_add_(0, i, r[:, None] * b)
+        away = b - mean[i]
+        spread = r[:, None, None] * (B + away[:, :, None] * away[:, None, :])
+        return mean.numpy(), b.new_zeros(n, len(keep), len(keep)).index_add_(0, i, spread).numpy()
 
     def marginal(self, coordinates: Sequence[str | int]) -> Posterior:
         """The posterior of some coordinates, by label or index of the mixture."""
@@ -133,14 +147,15 @@ class Posterior:
     def _pairs(self) -> Iterator[tuple[Batch, _Pairs, Tensor]]:
         d, p = self.mixture.d, self.rows.p
         for chunk in self.rows.chunks(max(1, CHUNK_NUMBERS // (self.mixture.k * max(d, p) ** 2))):
-            means, covariances, distance = _conditionals(self.mixture, chunk)
+            n, k, keep = chunk.n, self.mixture.k, torch.tensor(self._kept)
+            i, j = torch.arange(n).repeat_interleave(k), torch.arange(k).repeat(n)
+            b, B, distance = (t.unflatten(0, (n, k)) for t in _conditionals(self.mixture, chunk, i, j))
             weights = torch.softmax(kernels.log_joint(*self.mixture.tensors(), chunk), dim=1)
-            keep = torch.tensor(self._kept)
-            yield chunk, _Pairs(weights, means[..., keep], covariances[..., keep, :][..., keep]), distance
+            yield chunk, _Pairs(weights, b[..., keep], B[..., keep, :][..., keep]), distance
 
 
-def _conditionals(mixture: Mixture, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-    """b (n, k, d), B (n, k, d, d) and the squared Mahalanobis distance (n, k) of every row and component.
+def _conditionals(mixture: Mixture, batch: Batch, i: Tensor, j: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """b (m, d), B (m, d, d) and the squared Mahalanobis distance (m,) of some pairs of rows i and components j.
 
     B is (I - K R) V (I - K R)^T + K S K^T with K = V R^T T^-1: a sum of squares, positive however small S is.
     """
@@ -150,22 +165,19 @@ def _conditionals(mixture: Mixture, batch: Batch) -> tuple[Tensor, Tensor, Tenso
     R = torch.eye(batch.p).double() if batch.projection is None else batch.projection.permute(2, 0, 1)
     R = seen[:, :, None] * R
     S = batch.covariance() * seen[:, :, None] * seen[:, None, :]
-    RV = torch.einsum("npd,kde->nkpe", R, V)
-    T = RV @ R.mT[:, None] + (S + torch.diag_embed(1 - seen))[:, None]
-    L, failed = torch.linalg.cholesky_ex(T)
+    x = torch.where(observed, batch.x.T, 0.0)
+    gaps, R, S, m, V = torch.diag_embed(1 - seen)[i], R[i], S[i], m[j], V[j]
+    RV = R @ V
+    L, failed = torch.linalg.cholesky_ex(RV @ R.mT + S + gaps)
     if bool(failed.any()):
-        i, j = (int(v) for v in failed.nonzero()[0])
-        raise ValueError(f"row {i} has no posterior: its noise and the covariance of component {j} are both singular")
-    residual = (torch.where(observed, batch.x.T, 0.0)[:, None] - torch.einsum("npd,kd->nkp", R, m)) * seen[:, None]
+        row, component = (int(index[failed.nonzero()[0, 0]]) for index in (i, j))
+        raise ValueError(f"row {row} has no posterior: its noise and component {component} are both singular")
+    residual = (x[i, :, None] - R @ m[:, :, None]) * seen[i, :, None]
     gain = torch.cholesky_solve(RV, L).mT
-    z = torch.linalg.solve_triangular(L, residual[..., None], upper=False)[..., 0]
-    away = torch.eye(mixture.d).double() - gain @ R[:, None]
-    B = away @ V @ away.mT + gain @ S[:, None] @ gain.mT
-    return m + (gain @ residual[..., None])[..., 0], (B + B.mT) / 2, (z * z).sum(-1)
-
-
-def _mean(pairs: _Pairs) -> Tensor:
-    return torch.einsum("nk,nkd->nd", pairs.weights, pairs.means)
+    z = torch.linalg.solve_triangular(L, residual, upper=False)[..., 0]
+    away = torch.eye(mixture.d).double() - gain @ R
+    B = away @ V @ away.mT + gain @ S @ gain.mT
+    return m + (gain @ residual)[..., 0], (B + B.mT) / 2, (z * z).sum(-1)
 
 
 def _quantiles(pairs: _Pairs, levels: Tensor) -> Tensor:

@@ -129,7 +129,7 @@ def posterior_columns(mixture: Any, labels: Sequence[str], batch: Batch, covaria
     import numpy as np
 
     found = mixture.posterior(batch)
-    mean, V = found.mean(), found.covariance()
+    mean, V = found.moments()
     sd = np.sqrt(np.clip(np.einsum("naa->na", V), 0.0, None))
     columns = {f"{name}_true": mean[:, a] for a, name in enumerate(labels)}
     columns |= {f"{name}_true_error": sd[:, a] for a, name in enumerate(labels)}
