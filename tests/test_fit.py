@@ -523,3 +523,12 @@ def test_a_score_of_held_out_rows_that_is_not_finite_is_noticed(monkeypatch):
     monkeypatch.setattr(Loop, "_score", lambda self, parameters, source: float("nan"))
     with pytest.raises(NumericalTrouble, match="held out is not finite"):
         xd.fit(X, 2, noise=S, validation=0.2, epochs=2)
+
+
+def test_a_constant_column_without_noise_is_met_with_a_prior_of_sensible_size():
+    X = np.random.default_rng(0).normal(size=(200, 2))
+    X[:, 1] = 3.0
+    result = xd.fit(X, 2, epochs=40)
+    assert np.isfinite(result.loglik)
+    assert abs(result.loglik) < 50
+    assert any("small prior" in note for note in result.notes)

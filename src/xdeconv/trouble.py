@@ -16,6 +16,7 @@ ALMOST_SINGULAR = 1e-9
 COLLAPSED = 1e-24  # of the variance of the whole mixture: a component has no size any more
 RESCUE = 1e-6  # of a typical component's variances
 LEAST = 1e-8  # of the variance of the whole mixture, for typical ones
+NOTHING = 1e-30  # a variance that is none
 REMEDY = (
     "A component that shrinks onto rows without noise (repeated rows, constant columns, far outliers) needs a prior: "
     "method=xd.EM(prior=xd.Prior(w=...))"
@@ -70,7 +71,8 @@ def rescued(method: Any, state: State) -> tuple[Any, State] | None:
     order = V.diagonal(dim1=-2, dim2=-1).sort(dim=0)
     share = log_weights.exp()[order.indices].cumsum(0)
     typical = order.values.gather(0, (share < 0.5).sum(0, keepdim=True).clamp(max=len(V) - 1))[0]
-    w = RESCUE * torch.maximum(typical, LEAST * whole_variance(state))
+    whole = whole_variance(state)
+    w = RESCUE * torch.maximum(typical, LEAST * torch.where(whole > NOTHING, whole, 1.0))  # 1: a constant column
     helped = replace(method, prior=Prior(w=tuple(w.tolist())))
     held = (getattr(method, "fixed", None) or Fixed()).mask("covariances", len(V), V.device)[:, None, None]
     return helped, helped.moved(state, (log_weights, means, torch.where(held, V, V + torch.diag_embed(w))))
