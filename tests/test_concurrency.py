@@ -72,7 +72,7 @@ def shared_state():
     return {
         "threads": torch.get_num_threads(), "dtype": torch.get_default_dtype(), "grad": torch.is_grad_enabled(),
         "deterministic": torch.are_deterministic_algorithms_enabled(), "numpy errors": np.geterr(),
-        "torch random": torch.get_rng_state().tolist(), "numpy random": np.random.get_state()[1].tolist(),  # noqa: NPY002
+        "torch random": torch.get_rng_state().tolist(), "numpy random": str(np.random.get_state()),  # noqa: NPY002
         "python random": random.getstate(), "print": np.get_printoptions(),
     }  # fmt: skip
 

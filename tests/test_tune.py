@@ -9,7 +9,8 @@ from benchmarks import tune
 from benchmarks.paper_rows import PRESETS, Table
 
 import xdeconv as xd
-from xdeconv.plan import STREAM_BATCH, choose_method
+from xdeconv.methods import suited_batch
+from xdeconv.plan import choose_method
 
 
 def closeness(settings: tune.Settings) -> float:
@@ -29,11 +30,11 @@ def test_a_sobol_sequence_covers_the_ranges_and_repeats():
 
 def test_defaults_are_those_of_the_library():
     source = Table(None, 200, "cpu").prepared(PRESETS[0]).train
-    minibatch = tune.defaults("minibatch", 5_000_000)
-    chosen, _, _ = choose_method(source, torch.device("cpu"), None, None, minibatch.batch_rows)
-    assert minibatch.batch_rows == STREAM_BATCH
-    assert chosen == xd.EM(step=xd.Decaying(minibatch.step))
-    assert xd.SGD(rate=tune.defaults("sgd", 5_000_000).step) == xd.SGD()
+    minibatch = tune.defaults("minibatch", 16, 7)
+    chosen, _, _ = choose_method(source, 16, torch.device("cpu"), None, None, minibatch.batch_rows)
+    assert minibatch.batch_rows == suited_batch(16, 7)
+    assert chosen == xd.EM(step=tune.schedule("minibatch", minibatch.step))
+    assert xd.SGD(rate=tune.schedule("sgd", tune.defaults("sgd", 16, 7).step)) == xd.SGD()
 
 
 @pytest.mark.parametrize("method", tune.TITLES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-MAGNITUDES = 1.0857362  # 2.5 / ln 10: the error of a magnitude is this over the signal-to-noise ratio
+MAGNITUDES = 1.0857362047581296  # 2.5 / ln 10: the error of a magnitude is this over the signal-to-noise ratio
 ASTROMETRY = ("ra", "dec", "parallax", "pmra", "pmdec")
 _ASTROMETRIC_UNITS = {
     "ra": "deg", "dec": "deg", "parallax": "mas", "pmra": "mas/yr", "pmdec": "mas/yr",

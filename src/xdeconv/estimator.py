@@ -111,7 +111,7 @@ class XDGMM(DensityMixin, BaseEstimator):
             tol=self.tol,
             start=self.init_params if isinstance(self.init_params, Start) else Start(centers=self.init_params),  # type: ignore[arg-type]
             restarts=self.n_init,
-            seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
+            seed=int(self._random().randint(2**31 - 1)),
             standardize=self.standardize,
             device=self.device,
             dtype=self.dtype,
@@ -147,6 +147,10 @@ class XDGMM(DensityMixin, BaseEstimator):
         if self.method == "sgd":
             return SGD(prior=self.prior or Prior(w=self.reg_covar, c=0.0))
         raise ValueError(f"method must be one of {METHODS} or an xd.EM or xd.SGD, got {self.method!r}")
+
+    def _random(self) -> np.random.RandomState:
+        """Random numbers as scikit-learn has them; without a seed, others than those that all the process shares."""
+        return np.random.RandomState() if self.random_state is None else check_random_state(self.random_state)
 
     def _batch_rows(self, n: int) -> int | None:
         """Rows of an update; None where each sees all rows."""
@@ -211,7 +215,7 @@ class XDGMM(DensityMixin, BaseEstimator):
         check_is_fitted(self, "mixture_")
         if n_samples < 1:
             raise ValueError(f"n_samples must be at least 1, got {n_samples}")
-        rng = check_random_state(self.random_state)
+        rng = self._random()
         component = np.sort(rng.choice(len(self.weights_), size=n_samples, p=self.weights_))
         z = rng.standard_normal((n_samples, self.means_.shape[1]))
         root = square_root(self.covariances_)[component]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,7 +36,7 @@ class Deviation:
     @property
     def text(self) -> str:
         """Where it comes from, in words."""
-        source = f"{self.source:g}" if isinstance(self.source, float) else self.source.text
+        source = f"{self.source:g}" if isinstance(self.source, float) else _shortened(self.source.text)
         return (
             source + (f" ({self.note})" if self.note else "") + (f" times {self.inflate.text}" if self.inflate else "")
         )
@@ -47,6 +48,11 @@ class Deviation:
         if self.latitude:
             sd = sd / np.cos(np.asarray(columns[self.latitude], dtype=float) * (np.pi / 180))
         return sd if self.inflate is None else sd * np.asarray(self.inflate.value(columns), dtype=float)
+
+
+def _shortened(text: str) -> str:
+    """A formula for a reader: numbers of many digits with a few."""
+    return re.sub(r"\d+\.\d{6,}", lambda number: f"{float(number[0]):.5g}", text)
 
 
 @dataclass(frozen=True)
