@@ -266,3 +266,13 @@ def test_a_mixture_made_of_a_mixtures_arrays_has_the_same_bits():
         mixture = Mixture(rng.dirichlet(np.ones(k)).astype(np.float32), rng.normal(size=(k, 1)), np.ones((k, 1, 1)))
         again = Mixture(mixture.weights, mixture.means, mixture.covariances)
         assert np.array_equal(mixture.weights, again.weights)
+
+
+def test_a_row_without_posterior_is_named_by_its_place_among_all_rows(monkeypatch):
+    from xdeconv import posterior
+
+    monkeypatch.setattr(posterior, "CHUNK_NUMBERS", 40)
+    noise = np.full((100, 2), 0.1)
+    noise[73] = 0.0
+    with pytest.raises(ValueError, match="row 73 has no posterior"):
+        Mixture([1.0], [[0.0, 0.0]], np.zeros((1, 2, 2))).posterior(np.zeros((100, 2)), noise=noise).mean()

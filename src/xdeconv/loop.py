@@ -24,7 +24,7 @@ from .mixture import Mixture
 from .moves import Search
 from .plan import Plan, converged, search_due
 from .prior import Prior
-from .resident import Place, ResidentSource, placed
+from .resident import Cache, Place, ResidentSource, placed
 from .stats import Stats
 from .steps import Steps, make_steps
 from .sums import score_of, stats_of, summed, weight_of
@@ -172,9 +172,7 @@ class Loop:
         if self._rescue() is not None:
             self.method, self.steps = self.plan.method.standardized(self.scale.tolist()), None
         if self.dtype != self.plan.dtype:
-            self.dtype, self.cache = self.plan.dtype, self.plan.cache
-            self._prepare()
-            self._report_total()
+            self._change_to(self.plan.dtype, self.plan.cache)
 
     def _compete(self, done: bool, restart: int) -> None:
         """Keep the better of this restart's mixture and the best of those before, by validation where there is any."""
@@ -226,7 +224,7 @@ class Loop:
     def _recover(self, trouble: NumericalTrouble, state: State, epoch: int) -> tuple[State, str]:
         """What the failed epoch is repeated with, said as well; raise when nothing is left to change."""
         if self.dtype == torch.float32:
-            self._change_to_float64()
+            self._change_to(torch.float64, None)  # rows take twice the room: they are kept where they fit
             note = f"{trouble} in float32: epoch {epoch} was repeated in float64, and the fit goes on in it"
         else:
             helped = rescued(self.method, state)
@@ -239,11 +237,11 @@ class Loop:
         self._note(note)
         return state, note
 
-    def _change_to_float64(self) -> None:
-        """Rows take twice the room: they are kept in the first place that they fit in."""
-        self.dtype, self.cache = torch.float64, None
+    def _change_to(self, dtype: torch.dtype, cache: Cache | None) -> None:
+        """Go on in another number type, with rows kept where there is room for it."""
+        self.dtype, self.cache = dtype, cache
         self._prepare()
-        self._report_total()
+        self.total = float(self._summed(self.train, weight_of, 2)[0])
 
     def _search(self, state: State, restart: int, epoch: int) -> tuple[State, int]:
         """Look for better optima on a pool of rows; the state from there, and how many components moved."""
@@ -260,9 +258,6 @@ class Loop:
         if not found.moved:
             return state, 0
         return self.method.moved(state, found.parameters), found.moved
-
-    def _report_total(self) -> None:
-        self.total = float(self._summed(self.train, weight_of, 2)[0])
 
     def _pass(self, state: State, epoch: int) -> tuple[State, float]:
         """The state after one pass, and the mean log-likelihood that the pass met."""
@@ -313,7 +308,7 @@ class Loop:
         self.winner, self.winner_score = found.winner, found.winner_score
         self.winner_converged, self.winner_restart = found.winner_converged, found.winner_restart
         if found.dtype == "float64" and self.dtype != torch.float64:
-            self._change_to_float64()
+            self._change_to(torch.float64, None)
         if found.rescue is not None:
             self.method = replace(self.method, prior=Prior(w=tuple(found.rescue)))  # type: ignore[type-var]
         return found

@@ -76,15 +76,16 @@ class Posterior:
         """Posterior mean (n, d) and covariance (n, d, d) of each row, in one go."""
         d, p = self.mixture.d, self.rows.p
         size = max(1, CHUNK_NUMBERS // (self.mixture.k * max(d, p) ** 2))
-        means, covariances = zip(*(self._moments(chunk) for chunk in self.rows.chunks(size)), strict=True)
+        parts = (self._moments(chunk, size * number) for number, chunk in enumerate(self.rows.chunks(size)))
+        means, covariances = zip(*parts, strict=True)
         return np.concatenate(means), np.concatenate(covariances)
 
-    def _moments(self, chunk: Batch) -> tuple[Array, Array]:
-        """Those of some rows, over the components whose responsibility is not below rounding."""
+    def _moments(self, chunk: Batch, first: int) -> tuple[Array, Array]:
+        """Those of some rows from a first one on, over the components whose responsibility is not below rounding."""
         weights = torch.softmax(kernels.log_joint(*self.mixture.tensors(), chunk), dim=1)
         i, j = torch.nonzero(~(weights < NEGLIGIBLE), as_tuple=True)
         r, keep, n = weights[i, j], torch.tensor(self._kept), chunk.n
-        b, B, _ = _conditionals(self.mixture, chunk, i, j)
+        b, B, _ = _conditionals(self.mixture, chunk, i, j, first)
         b, B = b[:, keep], B[:, keep][:, :, keep]
         mean = b.new_zeros(n, len(keep)).index_add_(0, i, r[:, None] * b)
         away = b - mean[i]
@@ -146,16 +147,19 @@ class Posterior:
 
     def _pairs(self) -> Iterator[tuple[Batch, _Pairs, Tensor]]:
         d, p = self.mixture.d, self.rows.p
-        for chunk in self.rows.chunks(max(1, CHUNK_NUMBERS // (self.mixture.k * max(d, p) ** 2))):
+        size = max(1, CHUNK_NUMBERS // (self.mixture.k * max(d, p) ** 2))
+        for number, chunk in enumerate(self.rows.chunks(size)):
             n, k, keep = chunk.n, self.mixture.k, torch.tensor(self._kept)
             i, j = torch.arange(n).repeat_interleave(k), torch.arange(k).repeat(n)
-            b, B, distance = (t.unflatten(0, (n, k)) for t in _conditionals(self.mixture, chunk, i, j))
+            b, B, distance = (t.unflatten(0, (n, k)) for t in _conditionals(self.mixture, chunk, i, j, size * number))
             weights = torch.softmax(kernels.log_joint(*self.mixture.tensors(), chunk), dim=1)
             yield chunk, _Pairs(weights, b[..., keep], B[..., keep, :][..., keep]), distance
 
 
-def _conditionals(mixture: Mixture, batch: Batch, i: Tensor, j: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _conditionals(mixture: Mixture, batch: Batch, i: Tensor, j: Tensor, first: int) -> tuple[Tensor, Tensor, Tensor]:
     """b (m, d), B (m, d, d) and the squared Mahalanobis distance (m,) of some pairs of rows i and components j.
+
+    The batch begins at row ``first`` of what the user gave.
 
     B is (I - K R) V (I - K R)^T + K S K^T with K = V R^T T^-1: a sum of squares, positive however small S is.
     """
@@ -171,7 +175,7 @@ def _conditionals(mixture: Mixture, batch: Batch, i: Tensor, j: Tensor) -> tuple
     L, failed = torch.linalg.cholesky_ex(RV @ R.mT + S + gaps)
     if bool(failed.any()):
         row, component = (int(index[failed.nonzero()[0, 0]]) for index in (i, j))
-        raise ValueError(f"row {row} has no posterior: its noise and component {component} are both singular")
+        raise ValueError(f"row {first + row} has no posterior: its noise and component {component} are both singular")
     residual = (x[i, :, None] - R @ m[:, :, None]) * seen[i, :, None]
     gain = torch.cholesky_solve(RV, L).mT
     z = torch.linalg.solve_triangular(L, residual, upper=False)[..., 0]
