@@ -19,7 +19,7 @@ from .room import free
 
 Cache = Literal["device", "host", "none"]
 CHUNK_ROWS = 1 << 22  # of a chunk on a device
-PINNED_BYTES = 1 << 26  # of a chunk on the host: pinned memory comes in powers of two
+PINNED_BYTES = 1 << 28  # of a chunk on the host: pinned memory comes in powers of two
 MIXED_ROWS = 1 << 23  # rows of several chunks that are shuffled together
 SAMPLED = 64  # chunks that a sample comes from
 DEVICE_SHARE, HOST_SHARE = 0.7, 0.6  # of the free memory that rows may take
@@ -143,7 +143,7 @@ def hold(
     for batch in _regrouped(source.arranged(None, 0).batches(0, rank=rank, world=world), where):
         known = known or common(batch)
         chunk = pack(batch, rounded)
-        chunks.append(chunk if where == "device" else replace(chunk, memory=_on_host(chunk.memory)))
+        chunks.append(replace(chunk, memory=(_settled if where == "device" else _on_host)(chunk.memory)))
     return ResidentSource(tuple(chunks), device, source, part=(rank, world), **known)
 
 
@@ -162,6 +162,12 @@ def _regrouped(batches: Iterable[Batch], where: Cache) -> Iterator[Batch]:
                 waiting = [whole.rows(slice(size, whole.n))] if whole.n > size else []
     if waiting:
         yield concatenate(waiting)
+
+
+def _settled(memory: Tensor) -> Tensor:
+    """A copy in a block of its own, after what packing left free went back: rows hold no piece of a larger block."""
+    torch.cuda.empty_cache()
+    return memory.clone()
 
 
 def _on_host(memory: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ Small matrices are tuples of values, unrolled at compile time; symmetric ones ar
 of T holds 1 / L_aa on its diagonal. Every multiply-add is an explicit fma and kernels are compiled without fusion, so
 that all kernels round log(alpha N) alike: the responsibility of a row a million sd away depends on its last bit.
 
-A component is a line of a table (k, 1 + d + d (d + 1) / 2): log2 alpha, m and V.
+A component is a line of a table: log2 alpha, m and V, filled up to a multiple of four numbers.
 Rows lie in tiles of 32, each slot of a tile 32 values side by side, so that lanes holding 32 rows read one line and
 all offsets are constants: x, seen, S, R, then the square root of the weight, the log2 of the density, the constant.
 """
@@ -59,6 +59,22 @@ def load_numbers(address, START: tl.constexpr, COUNT: tl.constexpr):
     out = ()
     for c in tl.static_range(COUNT):
         out = out + (tl.load(address + START + c),)
+    return out
+
+
+@jit()
+def load_line(address, COUNT: tl.constexpr, DOUBLE: tl.constexpr):
+    """COUNT numbers side by side that all lanes share: in float32 four at a time, from an aligned address."""
+    out = ()
+    if COMPILED and not DOUBLE:
+        for c in tl.static_range(0, COUNT, 4):
+            a, b, e, f = tl.inline_asm_elementwise(
+                "ld.global.nc.v4.f32 {$0, $1, $2, $3}, [$4];", "=f,=f,=f,=f,l", [address + c],
+                dtype=(tl.float32, tl.float32, tl.float32, tl.float32), is_pure=True, pack=1,
+            )  # fmt: skip
+            out = out + (a, b, e, f)
+    else:
+        out = load_numbers(address, 0, COUNT)
     return out
 
 

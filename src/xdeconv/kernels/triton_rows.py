@@ -19,7 +19,7 @@ from .triton_pairs import (
     TILE,
     absorb,
     factor,
-    load_numbers,
+    load_line,
     load_slots,
     pair,
     row_address,
@@ -162,9 +162,9 @@ def rows_kernel(
     seen = load_slots(address, P, P if MASKED else 0)
     S = load_slots(address, S_AT, S_SIZE)
     R = load_slots(address, S_AT + S_SIZE, P * D if PROJECTED else 0)
-    line = i
+    prior_at = i
     if PRIOR:
-        line = prior_line(i, n, label, LABELLED) * prior_stride.to(tl.int64)
+        prior_at = prior_line(i, n, label, LABELLED) * prior_stride.to(tl.int64)
     top = tl.full((BLOCK,), LOWEST, kind)
     total = tl.zeros((BLOCK,), kind)
     one = tl.full((BLOCK,), 1, tl.int32)
@@ -172,13 +172,12 @@ def rows_kernel(
     last = tl.minimum(first + share, k)
     bits = tl.zeros((BLOCK,), tl.int32)
     for j in range(first, last):
-        component = table + j * LINE
-        offset = tl.load(component)
-        m = load_numbers(component, 1, D)
-        V = load_numbers(component, 1 + D, D * (D + 1) // 2)
-        value, _, _ = pair(offset, m, V, x, seen, S, R, P, D, NOISE, MASKED, PROJECTED, SHARED, DOUBLE)
+        line = load_line(table + j * LINE, LINE, DOUBLE)
+        m = line[1 : 1 + D]
+        V = line[1 + D :]
+        value, _, _ = pair(line[0], m, V, x, seen, S, R, P, D, NOISE, MASKED, PROJECTED, SHARED, DOUBLE)
         if PRIOR:
-            value = with_prior(value, tl.load(prior + line + j * prior_step.to(tl.int64)))
+            value = with_prior(value, tl.load(prior + prior_at + j * prior_step.to(tl.int64)))
         top, total = absorb(top, total, value)
         if ALIVE:
             bits = tl.where(value < top + cut, bits, bits | (one << (j % 32)))
@@ -272,8 +271,8 @@ class Shape:
 
     @property
     def line(self) -> int:
-        """Length of a component's line in the table."""
-        return 1 + self.d + packed_size(self.d)
+        """Length of a component's line in the table: aligned for loads of four numbers."""
+        return -(-self.sums // 4) * 4
 
     @property
     def sums(self) -> int:
