@@ -43,40 +43,38 @@ xd.fit(X, 6, noise=S, epochs=40, tol=0, method=method, batch_rows=None if kind =
 """
 
 
-def fit_in_process(kind: str, path: Path, wait: float | None) -> bool:
-    """Run a fit; kill it after some seconds. Whether it ended by itself."""
+def fit_in_process(kind: str, path: Path, wait: float | None) -> float | None:
+    """Run a fit, and kill it after some seconds; the seconds it took, or None when it was killed."""
     command = [sys.executable, "-c", FIT, kind, str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         process.stdout.readline()
+        began = time.monotonic()
         try:
-            return process.wait(timeout=wait) == 0
+            assert process.wait(timeout=wait) == 0
+            return time.monotonic() - began
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
-            return False
+            return None
 
 
 def kills(folder: Path, arguments: argparse.Namespace) -> list[list[str]]:
-    """Kill each kind of fit at random moments, resuming each time; the end must be the uninterrupted fit's bits."""
+    """Kill a fit at a random moment and resume it to its end, again and again: the uninterrupted fit's bits."""
     rng = random.Random(arguments.seed)
-    rows = []
-    for kind in ("em", "minibatch", "sgd"):
-        began = time.monotonic()
-        assert fit_in_process(kind, folder / f"{kind}-whole", None)
-        length = time.monotonic() - began
-        done = killed = 0
+    kinds = ("em", "minibatch", "sgd")
+    resumed, fresh = Counter[str](), Counter[str]()
+    lengths = {kind: fit_in_process(kind, folder / f"{kind}-whole", None) or 0.0 for kind in kinds}
+    for kind in itertools.islice(itertools.cycle(kinds), arguments.times):
         path = folder / f"{kind}-killed"
-        while killed < arguments.times // 3 + (kind == "em") * (arguments.times % 3):
-            ended = fit_in_process(kind, path, rng.uniform(0.0, min(1.5, length)))
-            killed += not ended
-            if ended:
-                done += same(folder, kind)
-                (folder / f"{kind}-killed.model").unlink()
-                path.unlink()
-        assert fit_in_process(kind, path, None)
-        done += same(folder, kind)
-        rows.append([kind, str(killed), str(done)])
-    return rows
+        while fit_in_process(kind, path, rng.uniform(0.0, 0.9 * lengths[kind])) is not None:  # it was faster
+            path.unlink()
+        fresh[kind] += not path.exists()
+        fit_in_process(kind, path, None)
+        resumed[kind] += same(folder, kind)
+        (folder / f"{kind}-killed.model").unlink()
+        path.unlink()
+    return [[kind, f"{resumed[kind]}, {fresh[kind]} of them before the first checkpoint", str(resumed[kind])]
+            for kind in kinds]  # fmt: skip
 
 
 def same(folder: Path, kind: str) -> int:
@@ -252,7 +250,7 @@ def soak_rows(seen: list[tuple[float, int, int, float]], rows: int) -> list[list
 
 
 KINDS = {
-    "kills": (kills, "Stress: kill -9 and resume", ["fit", "killed", "finished with the same bits"]),
+    "kills": (kills, "Stress: kill -9 and resume", ["fit", "killed and resumed", "ended with the same bits"]),
     "fuzz": (fuzz, "Stress: damaged files", ["file", "inputs", "what came of it"]),
     "components": (components, "Stress: many components", ["k", "d", "moves", "time"]),
     "soak": (soak, "Stress: soak", ["what", "first fifth", "last fifth", "flat"]),

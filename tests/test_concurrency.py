@@ -68,6 +68,15 @@ def test_joblib():
     assert all(same(a, b) for a, b in zip(alone, together, strict=True))
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("scheduler", ["processes", "threads"])
+def test_dask(scheduler):
+    dask = pytest.importorskip("dask")
+    alone = [fitted(seed) for seed in range(2)]
+    together = dask.compute(*(dask.delayed(fitted)(seed) for seed in range(2)), scheduler=scheduler, num_workers=2)
+    assert all(same(a, b) for a, b in zip(alone, together, strict=True))
+
+
 def shared_state():
     return {
         "threads": torch.get_num_threads(), "dtype": torch.get_default_dtype(), "grad": torch.is_grad_enabled(),
