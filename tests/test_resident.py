@@ -158,8 +158,9 @@ def test_a_fit_is_the_same_wherever_its_rows_are(tmp_path):
 
     pq.write_table(simulate.gaia(3000, seed=1).to_table(), tmp_path / "rows.parquet")
     source = xd.open(tmp_path / "rows.parquet", columns=["parallax", "pmra", "pmdec"], memory=False)
-    first = xd.fit(source, 3, method=xd.EM(), epochs=1).mixture
-    found = [xd.fit(source, mixture=first, method=xd.EM(), epochs=5, cache=cache) for cache in ("host", "none")]
+    settings = {"method": xd.EM(), "dtype": "float64"}
+    first = xd.fit(source, 3, epochs=1, **settings).mixture
+    found = [xd.fit(source, mixture=first, epochs=5, cache=cache, **settings) for cache in ("host", "none")]
     assert np.allclose(found[0].mixture.means, found[1].mixture.means, rtol=1e-10)
     assert abs(found[0].loglik - found[1].loglik) < 1e-9
     assert "3,000 rows are kept in host memory" in found[0].notes[0]
