@@ -23,11 +23,12 @@ from xdeconv.methods import suited_batch, suited_step
 IDENTITY = xd.Start(coordinates="raw", covariances="identity")
 
 
-def default(split: Split, k: int, seed: int, **more: object) -> xd.FitResult:
+def default(split: Split, k: int, seed: int, train: object = None, **more: object) -> xd.FitResult:
     """xd.fit as it comes, in raw units."""
     return xd.fit(
-        split.train, k, seed=seed, standardize=False, start=IDENTITY, validation=split.held_out, patience=1000, **more
-    )
+        train or split.train, k, seed=seed, standardize=False, start=IDENTITY, validation=split.held_out,
+        patience=1000, **more,
+    )  # fmt: skip
 
 
 def em_alone(split: Split, k: int, seed: int) -> xd.FitResult:
@@ -35,18 +36,32 @@ def em_alone(split: Split, k: int, seed: int) -> xd.FitResult:
     return default(split, k, seed, method=xd.EM(), epochs=500)
 
 
-def minibatch(split: Split, k: int, seed: int) -> xd.FitResult:
-    """Minibatch EM with stochastic moves."""
+def minibatch(split: Split, k: int, seed: int, train: object = None) -> xd.FitResult:
+    """Minibatch EM with stochastic moves, from rows in memory."""
     rows = suited_batch(k, split.train.d)
     method = xd.EM(step=suited_step(rows, k, split.train.d))
-    return default(split, k, seed, method=method, batch_rows=rows, moves=STREAM_MOVES, epochs=20)
+    return default(split, k, seed, train, method=method, batch_rows=rows, moves=STREAM_MOVES, epochs=20)
 
 
-def gradients(split: Split, k: int, seed: int) -> xd.FitResult:
-    """SGD with stochastic moves."""
-    return default(split, k, seed, method=xd.SGD(), batch_rows=512, moves=STREAM_MOVES, epochs=20)
+def gradients(split: Split, k: int, seed: int, train: object = None) -> xd.FitResult:
+    """SGD with stochastic moves, from rows in memory."""
+    return default(split, k, seed, train, method=xd.SGD(), batch_rows=512, moves=STREAM_MOVES, epochs=20)
 
 
+def minibatch_streamed(split: Split, k: int, seed: int) -> xd.FitResult:
+    """Minibatch EM with stochastic moves, from a file that is read anew in every pass."""
+    return minibatch(split, k, seed, split.stream)
+
+
+def gradients_streamed(split: Split, k: int, seed: int) -> xd.FitResult:
+    """SGD with stochastic moves, from a file that is read anew in every pass."""
+    return gradients(split, k, seed, split.stream)
+
+
+FITS = {
+    "default": default, "em": em_alone, "minibatch": minibatch, "sgd": gradients,
+    "minibatch-streamed": minibatch_streamed, "sgd-streamed": gradients_streamed,
+}  # fmt: skip
 STREAM_MOVES = xd.Moves(rounds=4, pool_rows=1 << 15)
 
 
@@ -158,7 +173,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--units", nargs="*", default=["paper", "right"], help="of the position errors of the fields")
     parser.add_argument("--k", type=int, nargs="*", default=[64])
-    parser.add_argument("--cases", nargs="*", default=["default", "em", "minibatch", "sgd", "truth"])
+    parser.add_argument("--cases", nargs="*", default=[*FITS, "truth"])
     parser.add_argument("--limit", type=float, default=1e9, help="seconds for each case")
     parser.add_argument("--out", type=Path, default=Path("optima.json"))
     parser.add_argument("--write", type=Path, nargs="*", help="only write RESULTS.md from what earlier runs saved here")
@@ -174,17 +189,16 @@ def main() -> None:
         tables["tycho-2"] = tycho(arguments.tycho)
     if arguments.simulated:
         tables["simulated"] = simulated(arguments.simulated)
-    fits = {"default": default, "em": em_alone, "minibatch": minibatch, "sgd": gradients}
     results: dict[str, object] = {"machine": about()}
     for name, split in tables.items():
         default(split.__class__(split.train.rows(slice(0, 2000)), split.held_out), 8, 0, epochs=12)  # compile
         for k in arguments.k:
-            for case in (c for c in arguments.cases if c in fits):
+            for case in (c for c in arguments.cases if c in FITS):
                 if case != "default" and name != "gaia fields":
                     continue
                 key = f"{name}, k = {k}, {case}"
                 cones = split.held_out if case == "default" and name.startswith("gaia fields") else None
-                results[key] = measure(lambda s: fits[case](split, k, s), arguments.seeds, arguments.limit, cones)  # noqa: B023
+                results[key] = measure(lambda s: FITS[case](split, k, s), arguments.seeds, arguments.limit, cones)  # noqa: B023
                 print(key, {n: v for n, v in results[key].items() if n != "scores"}, flush=True)
                 arguments.out.write_text(json.dumps(results, indent=1))
     if "truth" in arguments.cases:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
 
 import numpy as np
 import torch
 
+import xdeconv as xd
 from xdeconv import Batch, Mixture, simulate
 
 PAPER = ("ra", "dec", "parallax", "pmra", "pmdec", "bp_rp", "phot_g_mean_mag")
@@ -20,6 +23,7 @@ class Split:
 
     train: Batch
     held_out: Batch
+    stream: Any = None  # the training rows as a source that is read anew in every pass, where a table has one
 
 
 def gaia_fields(path: Path, right_units: bool = False) -> Split:
@@ -39,7 +43,20 @@ def gaia_fields(path: Path, right_units: bool = False) -> Split:
         for b, second in enumerate(ASTROMETRY[:a]):
             S[:, a, b] = S[:, b, a] = table[f"{second}_{first}_corr"] * error[first] * error[second]
     S[:, 5, 5] = S[:, 6, 6] = 1e-2
-    return _split(X, np.nan_to_num(S))
+    split = _split(X, np.nan_to_num(S))
+    return split if right_units else replace(split, stream=_fields_stream(path, split.train.n))
+
+
+def _fields_stream(path: Path, rows: int) -> xd.CatalogSource:
+    """The first rows in a Parquet file of their own, with the same noise, never held in memory."""
+    import pyarrow.parquet as pq
+
+    train = Path(mkdtemp(prefix="xdeconv-fields-")) / "train.parquet"
+    pq.write_table(pq.read_table(path).slice(0, rows), train)
+    return xd.open(
+        train, PAPER, error=dict.fromkeys(PAPER[5:], 0.1), unit={"ra_error": "deg", "dec_error": "deg"}, cos_dec=False,
+        memory=False,
+    )  # fmt: skip
 
 
 def tycho(path: Path) -> Split:
