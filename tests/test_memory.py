@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import xdeconv as xd
-from xdeconv import kernels, memory, room
+from xdeconv import halves, kernels, memory, room
 from xdeconv.kernels import cpu
 
 X = np.random.default_rng(0).normal(size=(500, 2))
@@ -75,7 +75,7 @@ def test_a_gpu_that_runs_out_computes_in_halves(most, monkeypatch, caplog):
     whole = [f(*parameters, batch) for f in (kernels.accumulate, kernels.log_prob, kernels.log_joint)]
     for name in ("accumulate", "log_prob", "log_joint"):
         monkeypatch.setattr(cpu, name, _limited(getattr(cpu, name), most))
-    kernels._say_halved.cache_clear()
+    halves.say_halved.cache_clear()
     parts = [f(*parameters, batch) for f in (kernels.accumulate, kernels.log_prob, kernels.log_joint)]
     torch.testing.assert_close(parts[0].packed, whole[0].packed, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(parts[1], whole[1], rtol=1e-12, atol=0.0)

@@ -10,6 +10,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from .halves import in_halves
+
 if TYPE_CHECKING:
     import torch
 
@@ -101,18 +103,22 @@ def prefetched_to(batches: Iterable[Batch], convert: Callable[[Batch], Batch], d
     """Batches converted by a reader thread; on a GPU from pinned memory, on a stream that overlaps with kernels."""
     if device.type != "cuda":
         return prefetched(map(convert, batches))
-    return overlapped(batches, lambda batch: convert(_pinned(batch).to(device)), device)
+    return _overlapped(batches, lambda batch: in_halves(lambda b: convert(b.to(device)), _pinned(batch)), device)
 
 
 def overlapped(items: Iterable[S], ready: Callable[[S], Batch], device: torch.device) -> Iterator[Batch]:
-    """ready(item) of each item, on a GPU by a thread with a stream of its own: copies overlap with kernels.
+    """ready(item) of each item, on a GPU by a thread with a stream of its own: copies overlap with kernels."""
+    if device.type != "cuda":
+        return prefetched(map(ready, items))
+    return _overlapped(items, lambda item: [ready(item)], device)
+
+
+def _overlapped(items: Iterable[S], ready: Callable[[S], Iterable[Batch]], device: torch.device) -> Iterator[Batch]:
+    """The batches that each item becomes, made on a stream of their own.
 
     Launches return long before a GPU has worked through them. So that batches do not pile up on it, one is handed out
     only when the one three before it is done with.
     """
-    if device.type != "cuda":
-        yield from prefetched(map(ready, items))
-        return
     import torch
 
     stream = torch.cuda.Stream(device)
@@ -121,7 +127,8 @@ def overlapped(items: Iterable[S], ready: Callable[[S], Batch], device: torch.de
     def moved() -> Iterator[tuple[Batch, Any]]:
         with torch.cuda.stream(stream):  # what makes the items may work on the GPU too
             for item in items:
-                yield ready(item), stream.record_event()
+                for batch in ready(item):
+                    yield batch, stream.record_event()
 
     used: deque[Any] = deque()
     for batch, done in prefetched(moved()):

@@ -21,22 +21,22 @@ not count in the normalisation. A failed Cholesky factor gives NaN, never -inf: 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Iterable
 from functools import cache, reduce
 from operator import add
 from types import ModuleType
-from typing import TypeVar, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor
 
 from ..batch import Batch
+from ..halves import in_halves
 from ..stats import Stats
 from .options import DEFAULT, Backend, Options
 
 __all__ = ["Backend", "Options", "accumulate", "log_joint", "log_prob"]
 log = logging.getLogger("xdeconv")
-T = TypeVar("T")
 BACKENDS = get_args(Backend)
 
 
@@ -46,7 +46,7 @@ def accumulate(
     """The sums over the rows of a batch for log_weights (k,), means (k, d), covariances (k, d, d)."""
     _check_shapes(log_weights, means, covariances, batch)
     compute = _backend(means, batch, options).accumulate
-    return reduce(add, _in_parts(lambda part: compute(log_weights, means, covariances, part, options), batch))
+    return reduce(add, in_halves(lambda part: compute(log_weights, means, covariances, part, options), batch))
 
 
 def log_prob(
@@ -55,7 +55,7 @@ def log_prob(
     """Log-density of each row (n,); memory does not grow with n k."""
     _check_shapes(log_weights, means, covariances, batch)
     compute = _backend(means, batch, options).log_prob
-    return _joined(_in_parts(lambda part: compute(log_weights, means, covariances, part, options), batch))
+    return _joined(in_halves(lambda part: compute(log_weights, means, covariances, part, options), batch))
 
 
 def log_joint(
@@ -64,29 +64,12 @@ def log_joint(
     """log alpha_j + log N(x_i | R_i m_j, T_ij), (n, k)."""
     _check_shapes(log_weights, means, covariances, batch)
     compute = _backend(means, batch, options).log_joint
-    return _joined(_in_parts(lambda part: compute(log_weights, means, covariances, part, options), batch))
+    return _joined(in_halves(lambda part: compute(log_weights, means, covariances, part, options), batch))
 
 
-def _in_parts(compute: Callable[[Batch], T], batch: Batch) -> list[T]:
-    """What is computed of a batch; where a GPU has too little memory, of its halves, and of theirs."""
-    try:
-        return [compute(batch)]
-    except torch.cuda.OutOfMemoryError:
-        if batch.n < 2:
-            raise
-    torch.cuda.empty_cache()
-    half = -(-batch.n // 2)
-    _say_halved(half)
-    return [found for part in batch.chunks(half) for found in _in_parts(compute, part)]
-
-
-def _joined(parts: list[Tensor]) -> Tensor:
+def _joined(found: Iterable[Tensor]) -> Tensor:
+    parts = list(found)
     return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-
-@cache
-def _say_halved(rows: int) -> None:
-    log.warning("the GPU has too little memory for a batch: it is computed in parts of %d rows", rows)
 
 
 def _check_shapes(log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch) -> None:
