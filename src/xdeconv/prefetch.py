@@ -8,9 +8,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .halves import in_halves
+from .workers import begin
 
 if TYPE_CHECKING:
     import torch
@@ -26,15 +28,15 @@ IN_FLIGHT = 3  # batches on a GPU that its kernels have not finished
 def prefetched(items: Iterable[T], ahead: int = 1) -> Iterator[T]:
     """The same items, made by a thread at most ``ahead`` of the caller; its exceptions are raised here.
 
-    Closing the iterator ends the thread.
+    Closing the iterator ends its work.
 
     >>> list(prefetched(range(3)))
     [0, 1, 2]
     """
     ready: queue.Queue[Any] = queue.Queue(maxsize=max(1, ahead))
     stopped = threading.Event()
-    thread = threading.Thread(target=_fill, args=(items, ready, stopped), daemon=True, name="xdeconv reader")
-    thread.start()
+    reading = begin("reader", partial(_fill, items, ready, stopped))
+    del items
     try:
         while True:
             item, problem = ready.get()
@@ -46,7 +48,7 @@ def prefetched(items: Iterable[T], ahead: int = 1) -> Iterator[T]:
             del item
     finally:
         stopped.set()
-        thread.join()
+        reading.wait()
 
 
 def _fill(items: Iterable[Any], ready: queue.Queue[Any], stopped: threading.Event) -> None:

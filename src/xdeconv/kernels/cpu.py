@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +13,7 @@ from torch import Tensor
 
 from ..batch import Batch
 from ..stats import Stats
+from ..workers import together
 from .options import DEFAULT, Options
 
 if TYPE_CHECKING:
@@ -139,17 +138,8 @@ class _Run:
                           self.log_prob, self.log_joint, sums, totals)  # fmt: skip
                 results[c] = sums, totals
 
-        _spread(work, min(_threads(), len(starts)))
+        together("kernel", work, min(_threads(), len(starts)))
         return results
-
-
-def _spread(work: Callable[[int], None], threads: int) -> None:
-    """Call work in some threads that live only as long as the call: safe after a fork and in concurrent callers."""
-    if threads <= 1:
-        work(0)
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(work, range(threads)))
 
 
 def _threads() -> int:
