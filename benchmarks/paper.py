@@ -42,6 +42,7 @@ class Session:
     store: Store
     budget: float
     recipes: Mapping[str, methods.Recipe] = field(default_factory=methods.recipes)
+    alone: bool = True  # whether nothing else runs on the device: seconds count only then
     began: float = field(default_factory=time.monotonic)
     prepared: dict[str, Rows] = field(default_factory=dict)
     warm: set[tuple[str, str, int]] = field(default_factory=set)
@@ -67,8 +68,8 @@ class Session:
             self.warm.add((preset, method, k))
         result, seconds = methods.timed(lambda: methods.fitted(recipe, rows.train, k, seed))
         run = self.described(preset, method, k, seed) | {
-            "seconds": seconds, "epochs": len(result.history), **rows.scores(result.mixture),
-            "notes": list(result.notes), "curve": curve(result) if seed == 0 else [],
+            "seconds": seconds, "alone": self.alone, "epochs": len(result.history),
+            **rows.scores(result.mixture), "notes": list(result.notes), "curve": curve(result) if seed == 0 else [],
         }  # fmt: skip
         if (method, k, seed) == PICTURE and preset == PRESETS[0]:
             self.keep_for_figure_2(result.mixture, rows)
@@ -89,7 +90,8 @@ class Session:
         result, seconds = methods.timed(lambda: xd.fit(values, k, device=device))
         for preset in PRESETS:
             run = self.described(preset, "truth", k, 0) | {
-                "seconds": seconds, "epochs": len(result.history), **self.rows(preset).scores(result.mixture),
+                "seconds": seconds, "alone": self.alone, "epochs": len(result.history),
+                **self.rows(preset).scores(result.mixture),
                 "notes": [f"fitted to {rows:,} true values", *result.notes], "curve": [],
             }  # fmt: skip
             self.store.add(run)
@@ -156,6 +158,10 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
     add("--components", type=int, nargs="+", default=list(COMPONENTS))
     add("--seeds", type=int, default=10, help=f"runs of each at up to {MANY_SEEDS_UNTIL} components")
     add("--seeds-large", type=int, default=3, help="runs of each beyond")
+    add("--from-seed", type=int, default=0, help="leave out the seeds before")
+    add("--until-seed", type=int, default=1000, help="leave out this seed and those after")
+    add("--beside", action="store_true", help="others use the device at the same time: seconds will not count")
+    add("--join", type=Path, nargs="+", help="only add the runs in these folders to those in --out")
     add("--budget-seconds", type=float, default=float("inf"), help="begin no run that would end later")
     add("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     add("--floor", action="store_true", help="the runs that settle the question of the floor, instead")
@@ -181,8 +187,11 @@ def main(words: list[str] | None = None) -> None:
         from benchmarks.paper_report import report
 
         report(store, a.docs)
+    elif a.join:
+        for folder in a.join:
+            store.join(Store(folder / "paper.json"))
     else:
-        session = Session(Table(a.data, a.rows, a.device), store, a.budget_seconds)
+        session = Session(Table(a.data, a.rows, a.device), store, a.budget_seconds, alone=not a.beside)
         if a.reference:
             key = {"data": session.table.name, "preset": PRESETS[-1], "method": "truth", "k": a.reference_k, "seed": 0}
             if a.data is not None:
@@ -190,7 +199,8 @@ def main(words: list[str] | None = None) -> None:
             if not store.has(**key):
                 session.reference(a.reference_k, a.reference_rows)
         else:
-            make(session, floor_runs(a) if a.floor else planned(a))
+            plan = floor_runs(a) if a.floor else planned(a)
+            make(session, (run for run in plan if a.from_seed <= run[3] < a.until_seed))
 
 
 if __name__ == "__main__":

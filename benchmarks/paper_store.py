@@ -34,6 +34,12 @@ class Store:
         fresh.write_text(json.dumps({"runs": [*self.runs(), run]}, indent=1) + "\n")
         os.replace(fresh, self.path)
 
+    def join(self, other: Store) -> None:
+        """Append the runs of another file that are not in this one."""
+        for run in other.runs():
+            if not self.has(**{name: run[name] for name in KEY}):
+                self.add(run)
+
     def expected_seconds(self, method: str, k: int, data: str) -> float:
         """What a run should take: as the last of its kind and size, or in proportion to k; 0 when nothing is known."""
         known = {run["k"]: run["seconds"] for run in self.runs() if (run["method"], run["data"]) == (method, data)}
