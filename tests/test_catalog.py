@@ -10,7 +10,7 @@ import torch
 
 import xdeconv as xd
 from catalogues import ASTROMETRY, FEATURES, arrow_table, dense_noise, gaia_like
-from xdeconv import stream
+from xdeconv import stream, workers
 from xdeconv.catalog import open as open_catalog
 from xdeconv.data import Source
 from xdeconv.prefetch import prefetched
@@ -407,16 +407,17 @@ def test_a_streamed_fit_repeats(streamed):
 # The reader thread
 
 
-def readers_alive():
-    return [t for t in threading.enumerate() if t.name == "xdeconv reader" and t.is_alive()]
+def readers_at_work():
+    alive = [t for t in threading.enumerate() if t.name == "xdeconv reader" and t.is_alive()]
+    return len(alive) - len(workers._idle["reader"])
 
 
 def test_closing_stops_the_reader(streamed):
     batches = streamed.arranged(16, 0).batches(0)
     next(batches)
-    assert readers_alive()
+    assert readers_at_work()
     batches.close()
-    assert not readers_alive()
+    assert not readers_at_work()
 
 
 def test_exceptions_of_the_reader_arrive():
@@ -428,7 +429,7 @@ def test_exceptions_of_the_reader_arrive():
     assert next(items) == 1
     with pytest.raises(OSError, match="disk"):
         next(items)
-    assert not readers_alive()
+    assert not readers_at_work()
 
 
 def test_the_reader_stays_ahead_only_a_little():

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("xdeconv")
 Array = np.ndarray
 POOL_ROWS = 1 << 20  # rows that are shuffled together where the file is not shuffled
-PASS_ROWS = 1 << 18  # rows of a batch when no size is asked for: enough to keep a kernel busy
+# Rows of a batch when no size is asked for. What takes more than 32 MiB comes as fresh pages each time, cleared.
+PASS_ROWS = {"cpu": 1 << 16, "cuda": 1 << 18}
 POOL_WIDTH = 8  # pieces that are read side by side to fill the pool
 SAMPLE_PIECES = 32
 ASSEMBLERS = 2  # threads that assemble rows for a GPU; more only wait for each other
@@ -110,11 +111,12 @@ class CatalogSource:
         if self.batch_rows is not None and not self.table.shuffled:
             self.tally.say(f"{self.table.name} is not known to be shuffled: batches come from a pool of "
                            f"{POOL_ROWS:,} rows; `xdeconv prepare` makes a shuffled copy")  # fmt: skip
+        device = self.place.device if self.place else torch.device("cpu")
         if self.batch_rows is None:
-            blocks, size = self._in_order(rank, world), 2 * PASS_ROWS
+            rows = PASS_ROWS[device.type]
+            blocks, size = self._in_order(rank, world, rows), 2 * rows
         else:
             blocks, size = self._shuffled(epoch, rank, world, self.batch_rows), self.batch_rows
-        device = self.place.device if self.place else torch.device("cpu")
         # Kernels on the CPU want its cores; a GPU wants rows faster than one core can assemble them.
         workers = 1 if device.type == "cpu" else min(ASSEMBLERS, max(1, (os.cpu_count() or 2) - 1))
         made = (part for batch in in_turn(blocks, self._batch, workers) for part in batch.chunks(size))
@@ -278,10 +280,10 @@ class CatalogSource:
             if low in finding.LATITUDES and values.size and np.nanmax(np.abs(values), initial=0.0) > POLE:
                 self.tally.say(f"rows lie near a pole (|{name}| > {POLE:g} degrees), where plain longitude is singular")
 
-    def _in_order(self, rank: int, world: int) -> Iterator[list[Block]]:
+    def _in_order(self, rank: int, world: int, rows: int) -> Iterator[list[Block]]:
         mine = self._pieces[rank::world] if len(self._pieces) >= 4 * world else self._pieces
         striped = len(self._pieces) < 4 * world and world > 1
-        for blocks in gathered(self._passed(mine), PASS_ROWS):
+        for blocks in gathered(self._passed(mine), rows):
             yield [block.take(np.arange(rank, block.n, world)) for block in blocks] if striped else blocks
 
     def _passed(self, numbers_: Sequence[int]) -> Iterator[Block]:
