@@ -64,6 +64,7 @@ def accumulate(
         return Stats(total.packed.zero_(), k, d)
     shape = triton_rows.shape_of(batch)
     table = triton_rows.table_of(log_weights, means, covariances, batch, shape)
+    order = None
     for number, part in enumerate(batch.chunks(SLICE)):
         plan = plan_for(part, k, options)
         rows = triton_rows.tiles_of(part, shape, plan.padded)
@@ -73,7 +74,8 @@ def accumulate(
         if alive is None:
             sums = triton_sums.partial_sums(table, rows, part, shape, plan)
         else:
-            sums = triton_sums.alive_sums(table, rows, part, shape, plan, alive)
+            order = triton_sums.like_beside_like(alive, k) if order is None else order
+            sums = triton_sums.alive_sums(table, rows, part, shape, plan, alive, order)
         out = total.packed if number == 0 else torch.empty_like(total.packed)
         triton_sums.join(sums, row_sums, table, shape, out)
         if number:

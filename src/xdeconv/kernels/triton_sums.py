@@ -14,7 +14,7 @@ from .triton_rows import Plan, Shape, prior_line, prior_of
 
 GROUP = 2  # components whose rows are listed together
 SAMPLE = 2048  # rows that say which components are alike
-ROUNDS = 8
+ROUNDS = 12
 STEP = 256  # rows looked at together when those alive are listed
 
 
@@ -151,6 +151,26 @@ def alive_kernel(
         item = tl.atomic_add(queue, 1)
 
 
+@jit(do_not_specialize=["k"], do_not_specialize_on_alignment=["before", "after"])
+def match_kernel(likeness, before, after, k, WIDE: tl.constexpr):
+    """One round: two that chose each other become partners, and a component without one chooses its most like.
+
+    ``before`` and ``after`` (2, k) are the partner of each component, itself at first, and its choice.
+    """
+    i = tl.program_id(0)
+    j = tl.arange(0, WIDE)
+    partner = tl.load(before + j, mask=j < k, other=WIDE)
+    choice = tl.load(before + k + j, mask=j < k, other=0)
+    chosen = (tl.load(before + k + choice, mask=j < k, other=WIDE) == j) & (choice != j)
+    partner = tl.where(chosen, choice, partner)
+    free = partner == j
+    like = tl.load(likeness + i.to(tl.int64) * k + j, mask=free & (j != i), other=-1.0)
+    best = tl.argmax(like, axis=0)
+    mine = tl.sum(tl.where(j == i, partner, 0))
+    tl.store(after + i, mine)
+    tl.store(after + k + i, tl.where((mine == i) & (tl.max(like, axis=0) >= 0), best, i))
+
+
 @jit(do_not_specialize=["parts", "programs", "k"])
 def join_kernel(
     partial, row_sums, stats, parts, programs, k,
@@ -266,7 +286,9 @@ def _over_chunks(
     )  # fmt: skip
 
 
-def alive_sums(table: Tensor, rows: Tensor, batch: Batch, shape: Shape, plan: Plan, alive: Tensor) -> Tensor:
+def alive_sums(
+    table: Tensor, rows: Tensor, batch: Batch, shape: Shape, plan: Plan, alive: Tensor, order: Tensor
+) -> Tensor:
     """Sums over the pairs alive of each chunk of rows (parts, sums, k), in the batch's type."""
     k = len(table)
     out = rows.new_empty(plan.padded // plan.chunk, shape.sums, k)
@@ -275,7 +297,7 @@ def alive_sums(table: Tensor, rows: Tensor, batch: Batch, shape: Shape, plan: Pl
     queue = alive.new_zeros(1)
     prior, stride, step, label = prior_of(batch, rows)
     alive_kernel[(programs,)](
-        table, rows, prior, stride, step, label, alive, like_beside_like(alive, k), lists, queue, out, batch.n, k,
+        table, rows, prior, stride, step, label, alive, order, lists, queue, out, batch.n, k,
         plan.padded,
         PRIOR=int(batch.log_prior is not None), LABELLED=int(shape.labelled), ROOT=shape.root, CHUNK=plan.chunk,
         STEP=min(STEP, plan.chunk), LANES=plan.alive_lanes, GROUP=GROUP, **shape.constants, num_warps=1,
@@ -296,13 +318,11 @@ def like_beside_like(alive: Tensor, k: int) -> Tensor:
     both = there @ there.T
     each = both.diagonal()
     likeness = both / (each[:, None] + each[None, :] - both + 1)
-    likeness.fill_diagonal_(-1.0)
-    own = torch.arange(k, device=alive.device)
-    partner = own
-    for _ in range(ROUNDS):
-        free = partner == own
-        best = torch.where(free[:, None] & free[None, :], likeness, -1.0).argmax(1)
-        partner = torch.where(free & (best[best] == own) & (best != own), best, partner)
+    own = torch.arange(k, dtype=torch.int32, device=alive.device)
+    found = own.repeat(ROUNDS + 2, 2, 1)
+    for turn in range(ROUNDS + 1):
+        match_kernel[(k,)](likeness, found[turn], found[turn + 1], k, WIDE=triton.next_power_of_2(k), num_warps=4)
+    partner = found[-1, 0]
     first = torch.where(partner == own, own + k, torch.minimum(own, partner))
     return first.argsort(stable=True).to(torch.int32)
 
