@@ -62,14 +62,17 @@ def made_apart(folder: Path, rows: int, bare: bool) -> Path:
 
 def one_pass(source, parameters) -> tuple[float, float]:
     """Seconds, and seconds of all cores, of one epoch of batch EM: every row read, standardised and accumulated."""
-    from xdeconv import kernels
+    from functools import partial
+
+    import torch
+
+    from xdeconv.kernels.options import DEFAULT
+    from xdeconv.stats import Stats
+    from xdeconv.sums import stats_of, summed
 
     began, used = time.perf_counter(), time.process_time()
-    total = None
-    for batch in source.batches(0):
-        stats = kernels.accumulate(*parameters, batch)
-        total = stats if total is None else total + stats
-    assert total is not None
+    work = partial(stats_of, parameters=parameters, options=DEFAULT)
+    summed(source, work, Stats.size(*parameters[1].shape), torch.device("cpu"))
     return time.perf_counter() - began, time.process_time() - used
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from . import finding, rowchecks
+from . import finding, rowchecks, workers
 from .batch import Batch, concatenate
 from .blocks import Block, Part, gathered, hashed, join, pooled, side_by_side
 from .data import ArraySource, permutation
@@ -129,14 +129,16 @@ class CatalogSource:
         return replace(self, place=Place(Frame(shift.numpy(), scale.numpy()), device, dtype))
 
     def sum_there(self, function: Callable[[Batch], torch.Tensor]) -> torch.Tensor | None:
-        """The sum of function(batch) over all rows, sent to where a table of partitions lives; None for others.
+        """The sum of function(batch) over all rows; None where a GPU wants the rows themselves, or there are none.
 
-        A fit on a GPU wants the rows themselves: partitions are then fetched like any other pieces.
+        A table of partitions has the function sent to where they live. Of others, each thread makes batches of its own.
         """
-        if not hasattr(self.table, "sum") or (self.place is not None and self.place.device.type != "cpu"):
+        if self.place is not None and self.place.device.type != "cpu":
             return None
-        alone = replace(self, table=None, tally=Tally())  # type: ignore[arg-type]  # what travels to the partitions
-        return self.table.sum(partial(_sum_partition, alone, function), self._pieces, self._columns())
+        if hasattr(self.table, "sum"):
+            alone = replace(self, table=None, tally=Tally())  # type: ignore[arg-type]  # what travels to the partitions
+            return self.table.sum(partial(_sum_partition, alone, function), self._pieces, self._columns())
+        return workers.total(self._in_order(0, 1, PASS_ROWS["cpu"]), lambda blocks: function(self._batch(blocks)))
 
     def passes(self, keep: Sequence[str]) -> Iterator[tuple[Batch, pa.RecordBatch]]:
         """One pass in order: batches, and the columns to keep of the same rows."""
@@ -329,8 +331,9 @@ class CatalogSource:
             return sum(piece.rows or 0 for piece in pieces)
         if known and self.part is not None:
             return sum(int(self.part.mask(n, 0, self.table.pieces[n].rows or 0).sum()) for n in self._pieces)
-        counted = replace(self, place=None).sum_there(_count_rows)
-        return sum(block.n for block in self._passed(self._pieces)) if counted is None else int(counted)
+        if hasattr(self.table, "sum"):
+            return int(replace(self, place=None).sum_there(_count_rows) or 0)
+        return sum(block.n for block in self._passed(self._pieces))
 
 
 def _sum_partition(

@@ -9,13 +9,24 @@ from __future__ import annotations
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from queue import SimpleQueue
+from typing import TypeVar
 
+import torch
+
+S = TypeVar("S")
 KEPT = 2 * (os.cpu_count() or 1)  # idle threads of a kind
 _idle: defaultdict[str, list[SimpleQueue[Task]]] = defaultdict(list)  # where each waits for work
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_idle.clear)  # threads stay with the parent
+_here = threading.local()
+
+
+def threads() -> int:
+    """How many threads may compute: as many as torch may use, on cores there are; one within :func:`total`."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return 1 if getattr(_here, "shared", False) else min(cores, torch.get_num_threads())
 
 
 class Task:
@@ -70,6 +81,56 @@ def together(kind: str, work: Callable[[int], object], threads: int) -> None:
             task.done.wait()
     for task in others:
         task.wait()
+
+
+def total(items: Iterable[S], value: Callable[[S], torch.Tensor]) -> torch.Tensor | None:
+    """The sum of value(item), added in the order of the items; None where there are none.
+
+    Each thread draws an item and makes its value by itself: threads wait for each other only to draw and to add.
+
+    >>> total([1.0, 2.0, 3.0], lambda x: torch.tensor(x * x))
+    tensor(14.)
+    """
+    shared = _Total(items, value)
+    together("total", shared.work, threads())
+    return shared.sum
+
+
+class _Total:
+    """What the threads of a sum share."""
+
+    def __init__(self, items: Iterable[S], value: Callable[[S], torch.Tensor]) -> None:
+        self.items, self.value = enumerate(items), value
+        self.drawing, self.adding = threading.Lock(), threading.Lock()
+        self.waiting: dict[int, torch.Tensor] = {}
+        self.added = 0
+        self.sum: torch.Tensor | None = None
+        self.stopped = False
+
+    def work(self, _: int) -> None:
+        before, _here.shared = getattr(_here, "shared", False), True
+        try:
+            while not self.stopped and (drawn := self._draw()) is not None:
+                number, item = drawn
+                self._add(number, self.value(item))  # type: ignore[arg-type]
+                del drawn, item
+        except BaseException:
+            self.stopped = True
+            raise
+        finally:
+            _here.shared = before
+
+    def _draw(self) -> tuple[int, object] | None:
+        with self.drawing:
+            return next(self.items, None)
+
+    def _add(self, number: int, value: torch.Tensor) -> None:
+        with self.adding:
+            self.waiting[number] = value
+            while self.added in self.waiting:
+                value = self.waiting.pop(self.added)
+                self.sum = value if self.sum is None else self.sum + value
+                self.added += 1
 
 
 def _serve(kind: str, inbox: SimpleQueue[Task]) -> None:

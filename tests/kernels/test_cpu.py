@@ -58,7 +58,7 @@ def test_the_same_bits_for_any_number_of_threads(options, monkeypatch):
     batch = p.batch(dtype=torch.float32)
 
     def results(threads: int) -> list[torch.Tensor]:
-        monkeypatch.setattr(cpu, "_threads", lambda: threads)
+        monkeypatch.setattr(cpu, "threads", lambda: threads)
         stats = kernels.accumulate(*p.parameters(), batch, options).packed
         return [stats, *(f(*p.parameters(), batch, options) for f in (kernels.log_prob, kernels.log_joint))]
 
@@ -155,7 +155,7 @@ def test_log_prob_needs_no_memory_for_pairs():
 
 def test_threads_of_the_caller_and_forked_workers(monkeypatch):
     monkeypatch.setattr(cpu, "CHUNK_PAIRS", 1 << 12)
-    monkeypatch.setattr(cpu, "_threads", lambda: 2)
+    monkeypatch.setattr(cpu, "threads", lambda: 2)
     p = problem(n=2000, k=9, d=2, seed=50)
     batch = p.batch(dtype=torch.float32)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from ..batch import Batch
 from ..stats import Stats
-from ..workers import together
+from ..workers import threads, together
 from .options import DEFAULT, Options
 
 if TYPE_CHECKING:
@@ -138,13 +137,8 @@ class _Run:
                           self.log_prob, self.log_joint, sums, totals)  # fmt: skip
                 results[c] = sums, totals
 
-        together("kernel", work, min(_threads(), len(starts)))
+        together("kernel", work, min(threads(), len(starts)))
         return results
-
-
-def _threads() -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, torch.get_num_threads())
 
 
 def _memory(numbers: int, dtype: np.dtype) -> np.ndarray:
