@@ -115,6 +115,27 @@ def hold(path, ready):
         threading.Event().wait(60)
 
 
+def test_a_lock_file_that_its_last_owner_just_unlinked_is_no_lock(tmp_path, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")
+    flock, calls = fcntl.flock, []
+
+    def unlinked_in_between(handle, how):
+        calls.append(handle)
+        if len(calls) == 1:
+            (tmp_path / ".x.lock").unlink()
+        if len(calls) == 2:
+            (tmp_path / ".x.lock").unlink()
+            (tmp_path / ".x.lock").write_text("another owner's")
+        flock(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", unlinked_in_between)
+    with locked(tmp_path / "x"):
+        assert len(calls) == 3
+        with pytest.raises(BlockingIOError), locked(tmp_path / "x"):
+            pass
+    assert not (tmp_path / ".x.lock").exists()
+
+
 def test_a_killed_process_lets_go_of_its_lock(tmp_path):
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe()

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -30,6 +31,14 @@ def test_the_figure_grows_with_rows_and_components(caplog):
         found = [r.args for r in caplog.records if "of memory" in r.getMessage()]
         figures.append(found[0][0])
     assert figures[0] < figures[1] < figures[2]
+
+
+def test_the_pool_of_an_unshuffled_stream_counts(tmp_path):
+    np.save(tmp_path / "rows.npy", np.zeros((300_000, 3)))
+    source = xd.open(tmp_path / "rows.npy", ["a", "b", "c"], memory=False)
+    assert source.pool_bytes(None) == 0
+    assert source.pool_bytes(500) == 2 * 8 * 3 * 300_000
+    assert replace(source, table=replace(source.table, shuffled=True)).pool_bytes(500) < 2 * 8 * 3 * 300_000
 
 
 def test_the_smallest_limit_counts(monkeypatch, tmp_path):

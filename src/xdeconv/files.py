@@ -41,21 +41,31 @@ def locked(path: str | os.PathLike[str]) -> Iterator[None]:
         return
     target = Path(path)
     beside = target.with_name(f".{target.name}.lock")
+    handle = _locked_handle(beside, target, fcntl)
     try:
-        handle = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as problem:
-        raise OSError(problem.errno, f"could not write {target}: {problem.strerror}") from problem
-    try:
+        yield
+    finally:
+        beside.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def _locked_handle(beside: Path, target: Path, fcntl: Any) -> int:
+    """The lock file, open and locked; once more when the one before unlinked it in between."""
+    while True:
+        try:
+            handle = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as problem:
+            raise OSError(problem.errno, f"could not write {target}: {problem.strerror}") from problem
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(handle), beside.stat()):
+                return handle
         except BlockingIOError as problem:
+            os.close(handle)
             reason = f"another fit is writing {target}: wait for it, or choose another name"
             raise BlockingIOError(problem.errno, reason) from problem
-        try:
-            yield
-        finally:
-            beside.unlink(missing_ok=True)
-    finally:
+        except FileNotFoundError:  # unlinked just now
+            pass
         os.close(handle)
 
 

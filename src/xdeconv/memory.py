@@ -31,7 +31,8 @@ def _rows_bytes(source: Source, plan: Plan) -> int:
         stays = 0 if plan.device.type == "cuda" else _batch_bytes(source.batch, plan.dtype.itemsize)
         return stays + _batch_bytes(source.batch, 8)
     d = source.dim
-    return min(source.rows, max(STREAM_ROWS, plan.batch_rows or 0)) * 8 * (d + packed_size(d)) * 2
+    pool = source.pool_bytes(plan.batch_rows) if hasattr(source, "pool_bytes") else 0
+    return pool + min(source.rows, max(STREAM_ROWS, plan.batch_rows or 0)) * 8 * (d + packed_size(d)) * 2
 
 
 def _batch_bytes(batch: Batch, each: int) -> int:

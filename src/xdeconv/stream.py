@@ -193,6 +193,14 @@ class CatalogSource:
         lines = {"none": 0, "shared": 0, "diagonal": self.dim, "full": self.dim * (self.dim + 1) // 2}
         return 8 * self.rows * (self.dim + lines[self.recipe.kind])
 
+    def pool_bytes(self, batch_rows: int | None) -> int:
+        """Memory of the rows that are shuffled together when batches of a size are wanted."""
+        rows = 0 if batch_rows is None else min(self.rows, self._pool_rows(batch_rows))
+        return 2 * 8 * rows * len(self._columns())
+
+    def _pool_rows(self, batch_rows: int) -> int:
+        return max(batch_rows, BLOCK_ROWS if self.table.shuffled else POOL_ROWS)
+
     def describe(self) -> str:
         """What was found: rows, and for each feature its unit, its noise and its correlations."""
         known = rows_of(self.table)
@@ -298,7 +306,7 @@ class CatalogSource:
         order = self._order(self.seed, epoch)
         striped = len(order) < 4 * world and world > 1
         mine = order if striped else order[rank::world]
-        limit = max(size, BLOCK_ROWS if self.table.shuffled else POOL_ROWS)
+        limit = self._pool_rows(size)
         turn = 0
         for pool, last in pooled(side_by_side([self._passed([n]) for n in mine], POOL_WIDTH), limit, size):
             mixed = pool.take(permutation(pool.n, self.seed + 7919 * (turn + 1), epoch).numpy())
