@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from xdeconv import workers
+from xdeconv.prefetch import prefetched
 from xdeconv.workers import begin, together
 
 
@@ -94,6 +95,93 @@ def test_a_total_stops_at_the_first_problem():
     assert len(drawn) < 100
     before = workers.threads()
     assert before == min(torch.get_num_threads(), len(os.sched_getaffinity(0)))
+
+
+def test_an_interrupt_stops_the_other_threads(monkeypatch):
+    monkeypatch.setattr(workers, "threads", lambda: 3)
+    drawn, closed = [], []
+
+    def items():
+        try:
+            for i in range(10_000):
+                drawn.append(i)
+                yield i
+        finally:
+            closed.append(True)
+
+    def value(i):
+        if threading.current_thread() is threading.main_thread():
+            raise KeyboardInterrupt
+        time.sleep(0.001)
+        return torch.zeros(())
+
+    with pytest.raises(KeyboardInterrupt):
+        workers.total(items(), value)
+    seen = len(drawn)
+    time.sleep(0.05)
+    assert len(drawn) == seen < 100
+    assert closed == [True]
+
+
+def test_a_thread_that_cannot_start_stops_the_others(monkeypatch):
+    monkeypatch.setattr(workers, "threads", lambda: 4)
+    start, started = workers.begin, []
+
+    def limited(kind, work):
+        started.append(kind)
+        if len(started) == 3:
+            raise RuntimeError("can't start new thread")
+        return start(kind, work)
+
+    monkeypatch.setattr(workers, "begin", limited)
+    drawn = []
+    with pytest.raises(RuntimeError, match="can't start"):
+        workers.total((drawn.append(i) or i for i in range(100_000)), lambda _: torch.zeros(()))
+    seen = len(drawn)
+    time.sleep(0.05)
+    assert len(drawn) == seen < 100_000
+
+
+def test_work_has_the_callers_number_of_torch_threads():
+    before = torch.get_num_threads()
+    found = []
+    try:
+        for number in (1, 2, 1):
+            torch.set_num_threads(number)
+            begin("test torch", lambda: found.append(torch.get_num_threads())).wait()
+    finally:
+        torch.set_num_threads(before)
+    assert found == [1, 2, 1]
+
+
+def test_a_reader_does_not_wait_for_itself():
+    """As when garbage collection closes a generator in the thread that reads for it."""
+    task = []
+    waited = threading.Event()
+
+    def work():
+        while not task:
+            time.sleep(0.001)
+        task[0].wait()
+        waited.set()
+
+    task.append(begin("test itself", work))
+    assert waited.wait(timeout=30)
+
+
+def _close_in_child(items):
+    items.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*")
+def test_a_forked_process_closes_what_its_parent_reads():
+    items = prefetched(iter(range(10)))
+    assert next(items) == 0
+    child = multiprocessing.get_context("fork").Process(target=_close_in_child, args=(items,))
+    child.start()
+    child.join(timeout=30)
+    assert child.exitcode == 0
+    assert list(items) == list(range(1, 10))
 
 
 def _in_child(_):

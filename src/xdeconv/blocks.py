@@ -49,7 +49,7 @@ class Block:
     def start(self) -> int:
         return int(self.position[0]) if self.n else 0
 
-    def take(self, rows: Array) -> Block:
+    def take(self, rows: Array | slice) -> Block:
         """Some of the rows."""
         return Block({name: column[rows] for name, column in self.columns.items()}, self.piece, self.position[rows])
 
@@ -98,7 +98,8 @@ def pooled(blocks: Iterator[Block], limit: int, size: int) -> Iterator[tuple[Blo
         if sum(part.n for part in waiting) >= limit:
             pool = join(waiting)
             whole = pool.n - pool.n % size
-            yield pool.take(np.arange(whole)), False
             waiting = [pool.take(np.arange(whole, pool.n))]
+            yield pool.take(slice(0, whole)), False
+            del pool
     if any(part.n for part in waiting):
         yield join(waiting), True

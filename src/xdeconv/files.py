@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+TRIES = 100  # to lock a file that its owners unlink
+
 
 def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
     """Write beside the target, force to disk, rename: the old file is intact until the new one is whole."""
@@ -51,7 +53,7 @@ def locked(path: str | os.PathLike[str]) -> Iterator[None]:
 
 def _locked_handle(beside: Path, target: Path, fcntl: Any) -> int:
     """The lock file, open and locked; once more when the one before unlinked it in between."""
-    while True:
+    for _ in range(TRIES):
         try:
             handle = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as problem:
@@ -60,13 +62,17 @@ def _locked_handle(beside: Path, target: Path, fcntl: Any) -> int:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(handle), beside.stat()):
                 return handle
+        except FileNotFoundError:  # unlinked just now
+            pass
         except BlockingIOError as problem:
             os.close(handle)
             reason = f"another fit is writing {target}: wait for it, or choose another name"
             raise BlockingIOError(problem.errno, reason) from problem
-        except FileNotFoundError:  # unlinked just now
-            pass
+        except OSError as problem:
+            os.close(handle)
+            raise OSError(problem.errno, f"could not lock {beside}: {problem.strerror}") from problem
         os.close(handle)
+    raise OSError(f"could not lock {beside}: it is another file at every look")
 
 
 def _sync_folder(folder: Path) -> None:

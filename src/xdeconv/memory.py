@@ -8,31 +8,35 @@ from .batch import Batch, packed_size
 from .data import ArraySource, Source
 from .plan import Plan
 from .room import free
+from .workers import threads
 
 log = logging.getLogger("xdeconv")
 GIB = 1 << 30
 STREAM_ROWS = 5 << 17  # rows of a stream that are under way at a time, from the file to the kernel
+THREAD_ROWS = 1 << 17  # and for each thread that makes batches of its own
 POOL_MATRICES = 4  # (rows, components) matrices of a search
 BASE = 1 << 27  # compiled kernels, tables of components and scratch
 
 
 def needed(plan: Plan, source: Source, held_out: Source | None = None) -> int:
     """Bytes of host memory that a fit takes besides the rows as they were given, at most."""
-    rows = sum(_rows_bytes(part, plan) for part in (source, held_out) if part is not None)
+    rows = _rows_bytes(source, plan, plan.batch_rows)
+    rows += 0 if held_out is None else _rows_bytes(held_out, plan, None)
     pool = 0
     if plan.moves is not None and plan.device.type == "cpu":
         pool = POOL_MATRICES * 8 * plan.components * min(source.rows, max(plan.moves.pool_rows, 8 * plan.components))
     return BASE + rows + pool
 
 
-def _rows_bytes(source: Source, plan: Plan) -> int:
+def _rows_bytes(source: Source, plan: Plan, batch_rows: int | None) -> int:
     """Copies of rows held in memory: one that stays and one that is under way; a bounded number of a stream."""
     if isinstance(source, ArraySource):
         stays = 0 if plan.device.type == "cuda" else _batch_bytes(source.batch, plan.dtype.itemsize)
         return stays + _batch_bytes(source.batch, 8)
-    d = source.dim
-    pool = source.pool_bytes(plan.batch_rows) if hasattr(source, "pool_bytes") else 0
-    return pool + min(source.rows, max(STREAM_ROWS, plan.batch_rows or 0)) * 8 * (d + packed_size(d)) * 2
+    numbers = source.dim + packed_size(source.dim)
+    under_way = min(source.rows, max(STREAM_ROWS, threads() * THREAD_ROWS, batch_rows or 0))
+    pool = source.pool_bytes(batch_rows) if hasattr(source, "pool_bytes") else 0
+    return pool + under_way * 8 * numbers * 2
 
 
 def _batch_bytes(batch: Batch, each: int) -> int:

@@ -35,9 +35,10 @@ def prefetched(items: Iterable[T], ahead: int = 1) -> Iterator[T]:
     """
     ready: queue.Queue[Any] = queue.Queue(maxsize=max(1, ahead))
     stopped = threading.Event()
-    reading = begin("reader", partial(_fill, items, ready, stopped))
-    del items
+    reading = None
     try:
+        reading = begin("reader", partial(_fill, items, ready, stopped))
+        del items
         while True:
             item, problem = ready.get()
             if problem is not None:
@@ -48,7 +49,8 @@ def prefetched(items: Iterable[T], ahead: int = 1) -> Iterator[T]:
             del item
     finally:
         stopped.set()
-        reading.wait()
+        if reading is not None:
+            reading.wait()
 
 
 def _fill(items: Iterable[Any], ready: queue.Queue[Any], stopped: threading.Event) -> None:
@@ -139,6 +141,7 @@ def _overlapped(items: Iterable[S], ready: Callable[[S], Iterable[Batch]], devic
         for tensor in _tensors(batch).values():
             tensor.record_stream(current)
         yield batch
+        del batch
         used.append(torch.cuda.current_stream(device).record_event())
         if len(used) >= IN_FLIGHT:
             used.popleft().synchronize()

@@ -194,9 +194,9 @@ class CatalogSource:
         return 8 * self.rows * (self.dim + lines[self.recipe.kind])
 
     def pool_bytes(self, batch_rows: int | None) -> int:
-        """Memory of the rows that are shuffled together when batches of a size are wanted."""
+        """Memory of the rows that are shuffled together when batches of a size are wanted: in turn, mixed, and next."""
         rows = 0 if batch_rows is None else min(self.rows, self._pool_rows(batch_rows))
-        return 2 * 8 * rows * len(self._columns())
+        return 3 * 8 * rows * len(self._columns())
 
     def _pool_rows(self, batch_rows: int) -> int:
         return max(batch_rows, BLOCK_ROWS if self.table.shuffled else POOL_ROWS)
@@ -311,7 +311,9 @@ class CatalogSource:
         for pool, last in pooled(side_by_side([self._passed([n]) for n in mine], POOL_WIDTH), limit, size):
             mixed = pool.take(permutation(pool.n, self.seed + 7919 * (turn + 1), epoch).numpy())
             mixed = mixed.take(np.arange(rank, mixed.n, world)) if striped else mixed
+            del pool
             yield from [[mixed]] if mixed.n else ()
+            del mixed
             turn += 1 + last
 
     def _batch(self, blocks: Sequence[Block]) -> Batch:

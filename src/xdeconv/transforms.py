@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -11,6 +12,7 @@ import numpy as np
 from .expressions import Columns, Expression
 
 Array = np.ndarray
+_one_at_a_time = threading.RLock()  # what users write need not be ready for several threads
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,8 @@ class Hook:
 
     def value(self, columns: Columns) -> Any:
         """Its value in each row."""
-        return self.function(**{name: columns[name] for name in self.columns})
+        with _one_at_a_time:
+            return self.function(**{name: columns[name] for name in self.columns})
 
 
 Formula = Expression | Hook
@@ -99,6 +102,6 @@ class Differenced:
         return list(zip(self._at(point), slopes, strict=True))
 
     def _at(self, point: Sequence[Array]) -> list[Array]:
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), _one_at_a_time:
             found = self.function(*point)
         return [np.asarray(found)] if len(self.outputs) == 1 else [np.asarray(part) for part in found]

@@ -10,6 +10,7 @@ import os
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from functools import partial
 from queue import SimpleQueue
 from typing import TypeVar
 
@@ -36,21 +37,35 @@ class Task:
         self.work: Callable[[], object] | None = work
         self.problem: BaseException | None = None
         self.done = threading.Event()
+        self.process, self.thread = os.getpid(), 0
+        self.torch_threads = torch.get_num_threads()
 
     def run(self) -> None:
-        """Do it; what it raises is kept."""
+        """Do it, with as many threads of torch's as where it was begun; what it raises is kept."""
         assert self.work is not None
+        self.thread = threading.get_ident()
+        if torch.get_num_threads() != self.torch_threads:
+            torch.set_num_threads(self.torch_threads)  # each thread remembers its own
         try:
             self.work()
         except BaseException as problem:
             self.problem = problem
         self.work = None
 
+    def settle(self) -> None:
+        """Wait until it is done; not for a thread that stayed behind in a fork's parent, nor for this one itself."""
+        if self.process == os.getpid() and self.thread != threading.get_ident():
+            self.done.wait()
+
     def wait(self) -> None:
         """Until it is done; what it raised is raised here."""
-        self.done.wait()
-        if self.problem is not None:
-            raise self.problem
+        self.settle()
+        problem, self.problem = self.problem, None
+        try:
+            if problem is not None:
+                raise problem
+        finally:
+            del problem
 
 
 def begin(kind: str, work: Callable[[], object]) -> Task:
@@ -71,14 +86,19 @@ def begin(kind: str, work: Callable[[], object]) -> Task:
     return task
 
 
-def together(kind: str, work: Callable[[int], object], threads: int) -> None:
-    """work(0), work(1), ... side by side: the first here, the others in threads."""
-    others = [begin(kind, lambda i=i: work(i)) for i in range(1, threads)]  # type: ignore[misc]
+def together(kind: str, work: Callable[[int], object], threads: int, stop: Callable[[], object] = lambda: None) -> None:
+    """work(0), work(1), ... side by side: the first here, the others in threads, told to ``stop`` at a problem here."""
+    others: list[Task] = []
     try:
+        for i in range(1, threads):
+            others.append(begin(kind, partial(work, i)))
         work(0)
+    except BaseException:
+        stop()
+        raise
     finally:
         for task in others:
-            task.done.wait()
+            task.settle()
     for task in others:
         task.wait()
 
@@ -92,7 +112,12 @@ def total(items: Iterable[S], value: Callable[[S], torch.Tensor]) -> torch.Tenso
     tensor(14.)
     """
     shared = _Total(items, value)
-    together("total", shared.work, threads())
+    try:
+        together("total", shared.work, threads(), shared.stop)
+    finally:
+        shared.stop()
+        if hasattr(items, "close"):
+            items.close()
     return shared.sum
 
 
@@ -107,15 +132,19 @@ class _Total:
         self.sum: torch.Tensor | None = None
         self.stopped = False
 
+    def stop(self) -> None:
+        self.stopped = True
+
     def work(self, _: int) -> None:
-        before, _here.shared = getattr(_here, "shared", False), True
+        before = getattr(_here, "shared", False)
         try:
+            _here.shared = True
             while not self.stopped and (drawn := self._draw()) is not None:
                 number, item = drawn
                 self._add(number, self.value(item))  # type: ignore[arg-type]
                 del drawn, item
         except BaseException:
-            self.stopped = True
+            self.stop()
             raise
         finally:
             _here.shared = before
