@@ -34,9 +34,8 @@ def figure_1(runs: Sequence[Run], published: dict[int, dict[str, tuple[float, fl
         for run in mine:
             if run["k"] == largest and run["curve"]:
                 left.plot(*zip(*run["curve"], strict=True), color=COLORS[method], label=TITLES[method], marker=".")
-        alone = [run for run in mine if run.get("alone", True)]
-        sizes = sorted({run["k"] for run in alone})
-        means = [np.mean([run["seconds"] for run in alone if run["k"] == k]) for k in sizes]
+        sizes = sorted({run["k"] for run in mine})
+        means = [np.mean([run["seconds"] for run in mine if run["k"] == k]) for k in sizes]
         right.loglog(sizes, means, color=COLORS[method], marker="o", label=TITLES[method])
         if method != "xdeconv":
             minutes = [published[k][method][0] for k in published]

@@ -118,8 +118,8 @@ class CatalogSource:
         else:
             blocks, size = self._shuffled(epoch, rank, world, self.batch_rows), self.batch_rows
         # Kernels on the CPU want its cores; a GPU wants rows faster than one core can assemble them.
-        workers = 1 if device.type == "cpu" else min(ASSEMBLERS, max(1, (os.cpu_count() or 2) - 1))
-        made = (part for batch in in_turn(blocks, self._batch, workers) for part in batch.chunks(size))
+        assemblers = 1 if device.type == "cpu" else min(ASSEMBLERS, max(1, (os.cpu_count() or 2) - 1))
+        made = (part for batch in in_turn(blocks, self._batch, assemblers) for part in batch.chunks(size))
         return prefetched_to(made, lambda batch: batch.to(device), device)
 
     def standardized(

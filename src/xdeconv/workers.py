@@ -86,11 +86,11 @@ def begin(kind: str, work: Callable[[], object]) -> Task:
     return task
 
 
-def together(kind: str, work: Callable[[int], object], threads: int, stop: Callable[[], object] = lambda: None) -> None:
+def together(kind: str, work: Callable[[int], object], count: int, stop: Callable[[], object] = lambda: None) -> None:
     """work(0), work(1), ... side by side: the first here, the others in threads, told to ``stop`` at a problem here."""
     others: list[Task] = []
     try:
-        for i in range(1, threads):
+        for i in range(1, count):
             others.append(begin(kind, partial(work, i)))
         work(0)
     except BaseException:

@@ -46,7 +46,7 @@ def test_scale_is_part_of_the_density(device):
 
 
 def test_order_is_a_permutation_of_pairs_alike(device):
-    from xdeconv.kernels.triton_sums import like_beside_like
+    from xdeconv.kernels.triton_order import like_beside_like
 
     random = torch.Generator().manual_seed(0)
     kind = torch.arange(40)[torch.randperm(40, generator=random)] // 2

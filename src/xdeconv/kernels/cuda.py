@@ -56,7 +56,7 @@ def accumulate(
     log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT
 ) -> Stats:
     """The five sums over the rows of a batch; the same bits whenever the same batch comes again."""
-    from . import triton_rows, triton_sums
+    from . import triton_order, triton_rows, triton_sums
 
     k, d = means.shape
     total = Stats(torch.empty(Stats.size(k, d), dtype=torch.float64, device=batch.device), k, d)
@@ -74,7 +74,7 @@ def accumulate(
         if alive is None:
             sums = triton_sums.partial_sums(table, rows, part, shape, plan)
         else:
-            order = triton_sums.like_beside_like(alive, k) if order is None else order
+            order = triton_order.like_beside_like(alive, k) if order is None else order
             sums = triton_sums.alive_sums(table, rows, part, shape, plan, alive, order)
         out = total.packed if number == 0 else torch.empty_like(total.packed)
         triton_sums.join(sums, row_sums, table, shape, out)
