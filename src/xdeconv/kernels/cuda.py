@@ -68,13 +68,13 @@ def accumulate(
     for number, part in enumerate(batch.chunks(SLICE)):
         plan = plan_for(part, k, options)
         rows = triton_rows.tiles_of(part, shape, plan.padded)
-        alive = rows.new_empty(-(-k // 32), plan.padded, dtype=torch.int32) if plan.skip else None
+        alive = rows.new_empty(k, plan.padded // 32, dtype=torch.int32) if plan.skip else None
         partial = triton_rows.densities(table, rows, part, shape, plan, alive)
         row_sums = triton_rows.close(partial, rows, part, shape, keep=True)
         if alive is None:
             sums = triton_sums.partial_sums(table, rows, part, shape, plan)
         else:
-            order = triton_order.like_beside_like(alive, k) if order is None else order
+            order = triton_order.like_beside_like(alive) if order is None else order
             sums = triton_sums.alive_sums(table, rows, part, shape, plan, alive, order)
         out = total.packed if number == 0 else torch.empty_like(total.packed)
         triton_sums.join(sums, row_sums, table, shape, out)
@@ -139,6 +139,8 @@ def plan_for(batch: Batch, k: int, options: Options) -> Plan:
     block, warps = (64, 2) if double else (128, 1) if batch.shared else (64, 1)
     if padded < processors * 256:
         block, warps = 64, 2 if double else 1
+    if skip:
+        block, warps = 32, 1
     shares = 1 if skip else max(1, min(k // 4, -(-processors * 4 // (padded // block))))
     lanes = 128 if double or k <= 128 or padded < processors * 256 else 256
     components = power_of_two(k, 8, lanes)

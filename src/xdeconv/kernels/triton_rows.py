@@ -16,13 +16,17 @@ from .triton_pairs import (
     LN_2,
     LOG2_E,
     LOWEST,
-    TILE,
     absorb,
     factor,
     load_line,
-    load_slots,
+    load_row,
     pair,
+    place_of,
     row_address,
+    scaled,
+    store_among_four,
+    store_row,
+    votes,
     with_prior,
 )
 
@@ -36,22 +40,24 @@ def table_kernel(
     D: tl.constexpr, NOISE: tl.constexpr, SHARED: tl.constexpr, LINE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One line a component: log2 alpha, m, V; when shared, L^-1 instead of V and its log-determinant in log2 alpha."""
+    """One line a component: log2 alpha, m, V; when shared, L^-1 instead of V and its log-determinant in log2 alpha.
+
+    One more line repeats the last component with no weight: lines are read two at a time.
+    """
     j = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = j < k
+    inside = j <= k
     line = table + j * LINE
     kind = table.dtype.element_ty
-    offset = tl.load(log_weights + j, mask=inside, other=0.0).to(tl.float64) * LOG2_E
+    at = tl.minimum(j, k - 1)
+    offset = tl.where(j < k, tl.load(log_weights + at).to(tl.float64) * LOG2_E, float("-inf"))
     zeros = ()
     V = ()
     for a in tl.static_range(D):
-        m = tl.load(means + j * D + a, mask=inside, other=0.0)
+        m = tl.load(means + at * D + a)
         tl.store(line + 1 + a, m.to(kind), mask=inside)
         zeros = zeros + (m.to(tl.float64) * 0.0,)
         for b in tl.static_range(a + 1):
-            V = V + (
-                tl.load(covariances + j * D * D + a * D + b, mask=inside, other=1.0 if a == b else 0.0).to(tl.float64),
-            )
+            V = V + (tl.load(covariances + at * D * D + a * D + b).to(tl.float64),)
     if SHARED:
         T = ()
         for a in tl.static_range(D):
@@ -88,13 +94,14 @@ def tiles_kernel(
     x, x_stride, noise, noise_stride, noise_step, R, R_stride_p, R_stride_d, weight, scale, rows, n,
     P: tl.constexpr, D: tl.constexpr, GIVEN: tl.constexpr, NOISE: tl.constexpr, MISSING: tl.constexpr,
     MASKED: tl.constexpr, PROJECTED: tl.constexpr, WEIGHTED: tl.constexpr, SCALED: tl.constexpr,
-    HALF_LOG_2PI: tl.constexpr, ROOT: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    HALF_LOG_2PI: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Copies rows into tiles, missing values masked; rows after the last have weight zero and unit noise."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = i < n
     kind = rows.dtype.element_ty
-    address = row_address(rows, i, WIDTH)
+    DOUBLE: tl.constexpr = kind == tl.float64
+    values = ()
     seen = ()
     constant = tl.zeros((BLOCK,), tl.float64)
     for a in tl.static_range(P):
@@ -109,11 +116,9 @@ def tiles_kernel(
             value = tl.where(observed, value, 0.0)
         constant += unit * there
         seen = seen + (there,)
-        tl.store(address + a * TILE, value)
-        if MASKED:
-            tl.store(address + (P + a) * TILE, there)
-    S_AT: tl.constexpr = 2 * P if MASKED else P
-    R_AT: tl.constexpr = S_AT + (P * (P + 1) // 2 if NOISE == 2 else P if NOISE == 1 else 0)
+        values = values + (value,)
+    if MASKED:
+        values = values + seen
     if NOISE > 0:
         at = i * noise_step.to(tl.int64)
         for a in tl.static_range(P):
@@ -126,64 +131,71 @@ def tiles_kernel(
                     value = tl.zeros((BLOCK,), kind)
                 if a == b:
                     value = tl.where(inside, value + (1.0 - seen[a]), 1.0).to(kind)
-                tl.store(address + (S_AT + slot) * TILE, value)
+                values = values + (value,)
     if PROJECTED:
         for a in tl.static_range(P):
             for c in tl.static_range(D):
                 where = R + a * R_stride_p.to(tl.int64) + c * R_stride_d.to(tl.int64) + i
-                value = tl.load(where, mask=inside, other=0.0) * seen[a]
-                tl.store(address + (R_AT + a * D + c) * TILE, value)
+                values = values + (tl.load(where, mask=inside, other=0.0) * seen[a],)
     root = inside.to(kind)
     if WEIGHTED:
         root = tl.sqrt(tl.load(weight + i, mask=inside, other=0.0))
-    tl.store(address + ROOT * TILE, root)
-    tl.store(address + (ROOT + 2) * TILE, constant.to(kind))
+    nothing = tl.zeros((BLOCK,), kind)
+    values = values + (root, nothing, constant.to(kind), nothing, nothing, nothing)
+    store_row(row_address(rows, i, WIDTH), values, WIDTH, DOUBLE)
 
 
-@jit(do_not_specialize=["prior_stride", "prior_step", "n", "k", "padded", "share", "cut"])
+@jit(do_not_specialize=["prior_stride", "prior_step", "n", "k", "padded", "share"])
 def rows_kernel(
-    table, rows, prior, prior_stride, prior_step, label, partial, alive, n, k, padded, share, cut,
+    table, rows, prior, prior_stride, prior_step, label, partial, alive, n, k, padded, share,
     P: tl.constexpr, D: tl.constexpr, NOISE: tl.constexpr, MASKED: tl.constexpr, PROJECTED: tl.constexpr,
-    SHARED: tl.constexpr, PRIOR: tl.constexpr, LABELLED: tl.constexpr, ALIVE: tl.constexpr,
+    SHARED: tl.constexpr, PRIOR: tl.constexpr, LABELLED: tl.constexpr, ALIVE: tl.constexpr, MOST: tl.constexpr,
     LINE: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Lanes hold rows and loop over a share of the components: the log2 of that share's density.
+    """Lanes hold rows and loop over a share of the components, two at a time: the log2 of that share's density.
 
-    ALIVE keeps a bit for each pair, unset when its responsibility is below 2^cut: the largest term so far is a lower
-    bound of the row's density.
+    ALIVE keeps a bit for each pair, unset as long as all pairs of a row whose bits are unset hold no more than one
+    part in MOST of the density so far, which only grows; a word (k, tiles) is a component's bits for 32 rows.
     """
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     kind = table.dtype.element_ty
     DOUBLE: tl.constexpr = kind == tl.float64
     S_AT: tl.constexpr = 2 * P if MASKED else P
     S_SIZE: tl.constexpr = P * (P + 1) // 2 if NOISE == 2 else P if NOISE == 1 else 0
-    address = row_address(rows, i, WIDTH)
-    x = load_slots(address, 0, P)
-    seen = load_slots(address, P, P if MASKED else 0)
-    S = load_slots(address, S_AT, S_SIZE)
-    R = load_slots(address, S_AT + S_SIZE, P * D if PROJECTED else 0)
+    END: tl.constexpr = S_AT + S_SIZE + (P * D if PROJECTED else 0)
+    row = load_row(row_address(rows, i, WIDTH), END, DOUBLE)
+    x = row[:P]
+    seen = row[P:S_AT]
+    S = row[S_AT : S_AT + S_SIZE]
+    R = row[S_AT + S_SIZE :]
     prior_at = i
     if PRIOR:
         prior_at = prior_line(i, n, label, LABELLED) * prior_stride.to(tl.int64)
     top = tl.full((BLOCK,), LOWEST, kind)
     total = tl.zeros((BLOCK,), kind)
-    one = tl.full((BLOCK,), 1, tl.int32)
+    lost = tl.zeros((BLOCK,), kind)  # times MOST, relative to the largest term
     first = tl.program_id(1) * share
     last = tl.minimum(first + share, k)
-    bits = tl.zeros((BLOCK,), tl.int32)
-    for j in range(first, last):
-        line = load_line(table + j * LINE, LINE, DOUBLE)
-        m = line[1 : 1 + D]
-        V = line[1 + D :]
-        value, _, _ = pair(line[0], m, V, x, seen, S, R, P, D, NOISE, MASKED, PROJECTED, SHARED, DOUBLE)
-        if PRIOR:
-            value = with_prior(value, tl.load(prior + prior_at + j * prior_step.to(tl.int64)))
-        top, total = absorb(top, total, value)
+    for start in range(first, last, 32):
+        words = tl.zeros((BLOCK,), tl.int32)
+        for two in range(start, tl.minimum(start + 32, last), 2):
+            for j in tl.static_range(2):
+                line = load_line(table + (two + j) * LINE, LINE, DOUBLE)
+                m = line[1 : 1 + D]
+                V = line[1 + D :]
+                value, _, _ = pair(line[0], m, V, x, seen, S, R, P, D, NOISE, MASKED, PROJECTED, SHARED, DOUBLE)
+                if PRIOR:
+                    column = tl.minimum(two + j, k - 1) * prior_step.to(tl.int64)
+                    value = with_prior(value, tl.load(prior + prior_at + column))
+                higher = value > top
+                top, total, small = absorb(top, total, value)
+                if ALIVE:
+                    with_this = scaled(small, MOST, lost)
+                    dead = (with_this <= total) & (value < top)
+                    lost = tl.where(dead, with_this, tl.where(higher, lost * small, lost))
+                    words = tl.where(i % 32 == two + j - start, votes(dead == 0, BLOCK), words)
         if ALIVE:
-            bits = tl.where(value < top + cut, bits, bits | (one << (j % 32)))
-            if (j % 32 == 31) | (j == k - 1):
-                tl.store(alive + (j // 32) * padded.to(tl.int64) + i, bits)
-                bits = tl.zeros((BLOCK,), tl.int32)
+            tl.store(alive + (start + i % 32) * (padded // 32) + i // 32, words, mask=start + i % 32 < k)
     tl.store(partial + tl.program_id(1).to(tl.int64) * padded + i, top + tl.log2(total))
 
 
@@ -211,11 +223,11 @@ def close_kernel(
     top = tl.full((BLOCK,), LOWEST, kind)
     total = tl.zeros((BLOCK,), kind)
     for s in range(shares):
-        top, total = absorb(top, total, tl.load(partial + s * padded.to(tl.int64) + i))
+        top, total, _ = absorb(top, total, tl.load(partial + s * padded.to(tl.int64) + i))
     log2_density = top + tl.log2(total)
-    natural = log2_density * LN_2 - tl.load(address + (ROOT + 2) * TILE)
+    natural = log2_density * LN_2 - tl.load(address + place_of(ROOT + 2))
     if SUMS:
-        tl.store(address + (ROOT + 1) * TILE, log2_density)
+        store_among_four(address, log2_density, ROOT + 1)
         share = inside.to(tl.float64)
         if WEIGHTED:
             share = tl.load(weight + i, mask=inside, other=0.0).to(tl.float64)
@@ -267,7 +279,8 @@ class Shape:
 
     @property
     def width(self) -> int:
-        return self.root + 3
+        """Numbers of a row, rounded up to a multiple of four."""
+        return -(-(self.root + 3) // 4) * 4
 
     @property
     def line(self) -> int:
@@ -303,22 +316,22 @@ def unit_stride(t: Tensor) -> Tensor:
 
 
 def table_of(log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, shape: Shape) -> Tensor:
-    """Components as lines of numbers in the batch's type (k, line)."""
+    """Components as lines of numbers in the batch's type (k, line); in memory, one without weight comes after them."""
     k, d = means.shape
     log_weights, means, covariances = (t.to(batch.device).contiguous() for t in (log_weights, means, covariances))
-    table = batch.x.new_empty(k, shape.line)
+    table = batch.x.new_empty(k + 1, shape.line)
     noise = table if batch.noise is None or not shape.shared else batch.noise.contiguous()
     block = 32
-    table_kernel[(triton.cdiv(k, block),)](
+    table_kernel[(triton.cdiv(k + 1, block),)](
         log_weights, means, covariances, noise, table, k,
         D=d, NOISE=shape.given, SHARED=int(shape.shared), LINE=shape.line, BLOCK=block, num_warps=1,
         enable_fp_fusion=True,
     )  # fmt: skip
-    return table
+    return table[:k]
 
 
 def tiles_of(batch: Batch, shape: Shape, padded: int) -> Tensor:
-    """Rows in tiles (padded / 32, width, 32)."""
+    """Rows in tiles (padded / 32, width / 4, 32, 4)."""
     rows = batch.x.new_empty(padded * shape.width)
     x = unit_stride(batch.x)
     noise = x if batch.noise is None else unit_stride(batch.noise)
@@ -332,7 +345,7 @@ def tiles_of(batch: Batch, shape: Shape, padded: int) -> Tensor:
         P=shape.p, D=shape.d, GIVEN=int(shape.given > 0), NOISE=shape.noise, MISSING=int(shape.missing),
         MASKED=int(shape.masked), PROJECTED=int(shape.projected), WEIGHTED=int(batch.weight is not None),
         SCALED=int(batch.scale is not None), HALF_LOG_2PI=HALF_LOG_2PI,
-        ROOT=shape.root, WIDTH=shape.width, BLOCK=block, num_warps=4, enable_fp_fusion=True,
+        WIDTH=shape.width, BLOCK=block, num_warps=4, enable_fp_fusion=True,
     )  # fmt: skip
     return rows
 
@@ -350,16 +363,16 @@ def densities(
 ) -> Tensor:
     """log2 of the density of each row under each share of the components (shares, padded).
 
-    ``alive`` (words, padded) receives a bit for each pair whose responsibility may reach NEGLIGIBLE / k.
+    ``alive`` (k, tiles) receives a bit for each pair but some of each row that together hold less than NEGLIGIBLE.
     """
     k = len(table)
     partial = rows.new_empty(plan.shares, plan.padded)
     prior, stride, step, label = prior_of(batch, rows)
     rows_kernel[(plan.padded // plan.block, plan.shares)](
         table, rows, prior, stride, step, label, partial, partial if alive is None else alive, batch.n, k,
-        plan.padded, triton.cdiv(k, plan.shares), math.log2(NEGLIGIBLE[rows.dtype] / k),
+        plan.padded, -(-k // (2 * plan.shares)) * 2,
         PRIOR=int(batch.log_prior is not None), LABELLED=int(shape.labelled), ALIVE=int(alive is not None),
-        BLOCK=plan.block, **shape.constants, num_warps=plan.warps, enable_fp_fusion=False,
+        MOST=1 / NEGLIGIBLE[rows.dtype], BLOCK=plan.block, **shape.constants, num_warps=plan.warps, enable_fp_fusion=False,
     )  # fmt: skip
     return partial
 

@@ -8,11 +8,20 @@ from torch import Tensor
 
 from ..batch import Batch
 from .triton_import import jit, tl, triton
-from .triton_pairs import LN_2, TILE, add_pair, load_numbers, load_slots, pair, row_address, with_prior
+from .triton_pairs import (
+    LN_2,
+    add_pair,
+    load_numbers,
+    load_row,
+    load_words,
+    ones,
+    pair,
+    row_address,
+    with_prior,
+)
 from .triton_rows import Plan, Shape, prior_line, prior_of
 
 GROUP = 2  # components whose rows are listed together
-STEP = 256  # rows looked at together when those alive are listed
 
 
 @jit(do_not_specialize=["prior_stride", "prior_step", "n", "k", "padded", "chunk"])
@@ -50,22 +59,23 @@ def sums_kernel(
         if GROUPS > 1:
             i = tl.minimum(i, padded - 1)
         address = row_address(rows, i, WIDTH)
-        x = load_slots(address, 0, P)
-        seen = load_slots(address, P, P if MASKED else 0)
-        S = load_slots(address, S_AT, S_SIZE)
-        R = load_slots(address, S_AT + S_SIZE, P * D if PROJECTED else 0)
+        row = load_row(address, ROOT + 3 if JOINT else ROOT + 2, DOUBLE)
+        x = row[:P]
+        seen = row[P:S_AT]
+        S = row[S_AT : S_AT + S_SIZE]
+        R = row[S_AT + S_SIZE : ROOT]
         value, L, z = pair(offset, m, V, x, seen, S, R, P, D, NOISE, MASKED, PROJECTED, SHARED, DOUBLE)
         if PRIOR:
             line = prior_line(i, n, label, LABELLED) * prior_stride.to(tl.int64)
             value = with_prior(value, tl.load(prior + line + tl.minimum(j, k - 1) * prior_step.to(tl.int64)))
         if JOINT:
-            natural = value * LN_2 - tl.load(address + (ROOT + 2) * TILE)
+            natural = value * LN_2 - row[ROOT + 2]
             tl.store(out + i * k + j, natural, mask=inside & (i < n) & (j < k))
         else:
-            root = tl.load(address + ROOT * TILE)
+            root = row[ROOT]
             if GROUPS > 1:
                 root = tl.where(inside, root, 0.0)
-            root = root * tl.exp2(0.5 * (value - tl.load(address + (ROOT + 1) * TILE)))
+            root = root * tl.exp2(0.5 * (value - row[ROOT + 1]))
             if PRIOR:
                 root = tl.where(value == float("-inf"), 0.0, root)
             sums = add_pair(sums, root, L, z, R, seen, P, D, MASKED, PROJECTED, SHARED)
@@ -80,7 +90,7 @@ def alive_kernel(
     table, rows, prior, prior_stride, prior_step, label, alive, order, lists, queue, out, n, k, padded,
     P: tl.constexpr, D: tl.constexpr, NOISE: tl.constexpr, MASKED: tl.constexpr, PROJECTED: tl.constexpr,
     SHARED: tl.constexpr, PRIOR: tl.constexpr, LABELLED: tl.constexpr, ROOT: tl.constexpr, LINE: tl.constexpr,
-    WIDTH: tl.constexpr, CHUNK: tl.constexpr, STEP: tl.constexpr, LANES: tl.constexpr, GROUP: tl.constexpr,
+    WIDTH: tl.constexpr, CHUNK: tl.constexpr, LANES: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     """Sums for a group of like components and a chunk of rows, over the rows with which any of them has a pair alive.
 
@@ -93,25 +103,36 @@ def alive_kernel(
     S_AT: tl.constexpr = 2 * P if MASKED else P
     S_SIZE: tl.constexpr = P * (P + 1) // 2 if NOISE == 2 else P if NOISE == 1 else 0
     AT_ONCE: tl.constexpr = LANES // GROUP
-    program = tl.program_id(0)
     groups = tl.cdiv(k, GROUP)
-    mine = lists + program.to(tl.int64) * CHUNK
+    mine = lists + tl.program_id(0).to(tl.int64) * CHUNK
     member = tl.arange(0, GROUP)
     lane = tl.arange(0, LANES)
+    place = lane // GROUP
+    bit = tl.arange(0, 32)
+    own = tl.full((32,), 1, tl.int32) << bit
     item = tl.atomic_add(queue, 1)
     while item < groups * (padded // CHUNK):
         group = item % groups
-        first = (item // groups) * CHUNK
+        chunk = item // groups
+        words_at = ()
+        for c in tl.static_range(GROUP):
+            j = tl.load(order + tl.minimum(group * GROUP + c, k - 1)).to(tl.int64)
+            words_at = words_at + (alive + j * (padded // 32) + chunk * (CHUNK // 32),)
         count = 0
-        for start in range(first, first + CHUNK, STEP):
-            i = start + tl.arange(0, STEP)
-            there = tl.zeros((STEP,), tl.int32)
-            for c in tl.static_range(GROUP):
-                j = tl.load(order + tl.minimum(group * GROUP + c, k - 1))
-                bits = tl.load(alive + (j // 32) * padded.to(tl.int64) + i)
-                there = there | ((bits >> (j % 32)) & 1)
-            tl.store(mine + count + tl.cumsum(there) - there, i, mask=there != 0)
-            count += tl.sum(there)
+        i = chunk * CHUNK + bit
+        for tile in range(0, CHUNK // 32, 8):
+            words = load_words(words_at[0] + tile, 8)
+            for c in tl.static_range(1, GROUP):
+                more = load_words(words_at[c] + tile, 8)
+                both = ()
+                for t in tl.static_range(8):
+                    both = both + (words[t] | more[t],)
+                words = both
+            for t in tl.static_range(8):
+                before = ones(words[t] & (own - 1))
+                tl.store(mine + (count + before), i, mask=(words[t] & own) != 0)
+                count += ones(words[t])
+                i += 32
         tl.debug_barrier()
         j = tl.load(order + tl.minimum(group * GROUP + lane % GROUP, k - 1)).to(tl.int64)
         component = table + j * LINE
@@ -121,26 +142,27 @@ def alive_kernel(
         sums = ()
         for _ in tl.static_range(SUMS):
             sums = sums + (tl.zeros((LANES,), kind),)
+        next_row = tl.load(mine + place, mask=place < count, other=0)
         for start in range(0, count, AT_ONCE):
-            place = start + lane // GROUP
-            i = tl.load(mine + place, mask=place < count, other=0)
-            address = row_address(rows, i, WIDTH)
-            x = load_slots(address, 0, P)
-            seen = load_slots(address, P, P if MASKED else 0)
-            S = load_slots(address, S_AT, S_SIZE)
-            R = load_slots(address, S_AT + S_SIZE, P * D if PROJECTED else 0)
+            i = next_row
+            next_row = tl.load(mine + start + AT_ONCE + place, mask=start + AT_ONCE + place < count, other=0)
+            row = load_row(row_address(rows, i, WIDTH), ROOT + 2, DOUBLE)
+            x = row[:P]
+            seen = row[P:S_AT]
+            S = row[S_AT : S_AT + S_SIZE]
+            R = row[S_AT + S_SIZE : ROOT]
             value, L, z = pair(offset, m, V, x, seen, S, R, P, D, NOISE, MASKED, PROJECTED, SHARED, DOUBLE)
             if PRIOR:
                 line = prior_line(i, n, label, LABELLED) * prior_stride.to(tl.int64)
                 value = with_prior(value, tl.load(prior + line + j * prior_step.to(tl.int64)))
-            root = tl.where(place < count, tl.load(address + ROOT * TILE), 0.0)
-            root = root * tl.exp2(0.5 * (value - tl.load(address + (ROOT + 1) * TILE)))
+            root = tl.where(start + place < count, row[ROOT], 0.0)
+            root = root * tl.exp2(0.5 * (value - row[ROOT + 1]))
             if PRIOR:
                 root = tl.where(value == float("-inf"), 0.0, root)
             sums = add_pair(sums, root, L, z, R, seen, P, D, MASKED, PROJECTED, SHARED)
         inside = group * GROUP + member < k
         j = tl.load(order + group * GROUP + member, mask=inside, other=0)
-        target = out + (item // groups) * SUMS * k.to(tl.int64) + j
+        target = out + chunk.to(tl.int64) * SUMS * k + j
         for c in tl.static_range(SUMS):
             tl.store(target, tl.sum(tl.reshape(sums[c], (AT_ONCE, GROUP)), axis=0), mask=inside)
             target += k
@@ -277,7 +299,7 @@ def alive_sums(
         table, rows, prior, stride, step, label, alive, order, lists, queue, out, batch.n, k,
         plan.padded,
         PRIOR=int(batch.log_prior is not None), LABELLED=int(shape.labelled), ROOT=shape.root, CHUNK=plan.chunk,
-        STEP=min(STEP, plan.chunk), LANES=plan.alive_lanes, GROUP=GROUP, **shape.constants, num_warps=1,
+        LANES=plan.alive_lanes, GROUP=GROUP, **shape.constants, num_warps=1,
         enable_fp_fusion=False,
     )  # fmt: skip
     return out
