@@ -1,6 +1,7 @@
 """How fast the Triton kernels are on this GPU: python benchmarks/kernels_gpu.py [--quick] [--out results.json].
 
-Times are medians over warm runs between device events, in milliseconds for one call of accumulate with all sums.
+Times are medians over warm calls between device events, in milliseconds for one call of accumulate with all sums. Calls
+are queued one after the other, as passes over chunks of rows are, so that the GPU does not wait for Python.
 """
 
 from __future__ import annotations
@@ -34,17 +35,35 @@ DENSE, SKIP = Options(backend="cuda", skip=False), Options(backend="cuda", skip=
 
 
 def milliseconds(call: Callable[[], object], repeats: int = 10) -> float:
-    """Median time of a warm call."""
+    """Median time of a warm call among others."""
     call()
-    times = []
-    for _ in range(repeats):
-        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]
+    for start, stop in events:
         start.record()
         call()
         stop.record()
+    torch.cuda.synchronize()
+    return statistics.median(start.elapsed_time(stop) for start, stop in events)
+
+
+def idle(call: Callable[[], object], repeats: int = 10) -> float:
+    """Median time of a warm call that finds the GPU idle: what Python does before the first kernel counts."""
+    call()
+    times = []
+    for _ in range(repeats):
         torch.cuda.synchronize()
-        times.append(start.elapsed_time(stop))
+        times.append(milliseconds_of(call))
     return statistics.median(times)
+
+
+def milliseconds_of(call: Callable[[], object]) -> float:
+    """One call between device events."""
+    start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    call()
+    stop.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(stop)
 
 
 def captured(call: Callable[[], object]) -> torch.cuda.CUDAGraph:
@@ -146,6 +165,7 @@ def main_table(report: Callable[[str, float], None]) -> None:
     report("gaia k=256 skip against dense", apart_by(theta, rows))
     report("gaia k=256 dense", milliseconds(lambda: kernels.accumulate(*theta, rows, DENSE)))
     report("gaia k=256 skip", milliseconds(lambda: kernels.accumulate(*theta, rows, SKIP)))
+    report("gaia k=256 skip, one call with the GPU idle before", idle(lambda: kernels.accumulate(*theta, rows, SKIP)))
     report("gaia k=256 log_prob", milliseconds(lambda: kernels.log_prob(*theta, rows, SKIP)))
     for name, batch in kinds(rows).items():
         if name not in ("full", "500 rows"):
