@@ -58,6 +58,30 @@ def test_order_is_a_permutation_of_pairs_alike(device):
     assert bool((kind[order[::2]] == kind[order[1::2]]).all())
 
 
+def test_pairs_that_are_skipped_hold_almost_nothing(device):
+    """Of every row, the pairs whose bits are unset together hold no more than 2^-24 of its density."""
+    from xdeconv.kernels import triton_rows
+
+    random = torch.Generator().manual_seed(0)
+    n, k = 700 if device == "cpu" else 200_000, 45
+    x = 8 * torch.rand(2, n, generator=random)
+    noise = 0.2 * torch.rand(2, n, generator=random)
+    theta = torch.rand(k, generator=random).log(), 8 * torch.rand(k, 2, generator=random), torch.eye(2).repeat(k, 1, 1)
+    batch = Batch(x=x, noise=noise).to(device)
+    plan, shape = cuda.plan_for(batch, k, CUDA), triton_rows.shape_of(batch)
+    assert plan.skip
+    table = triton_rows.table_of(*theta, batch, shape)
+    alive = torch.empty(k, plan.padded // 32, dtype=torch.int32, device=device)
+    triton_rows.densities(table, triton_rows.tiles_of(batch, shape, plan.padded), batch, shape, plan, alive)
+    set_bits = (alive.cpu()[:, :, None] >> torch.arange(32)) & 1
+    kept = set_bits.reshape(k, -1).T[:n].bool()
+    share = kernels.log_joint(*(t.double() for t in theta), Batch(x=x.double(), noise=noise.double()), REFERENCE)
+    lost = share.softmax(1).where(~kept, 0.0).sum(1)
+    assert float(lost.max()) < 1.01 * 2.0**-24
+    assert float(lost.max()) > 0.5 * 2.0**-24  # all that is allowed is used
+    assert 0.02 < float(kept.double().mean()) < 0.9
+
+
 def test_refusals_say_why(device):
     wide = Batch(x=torch.zeros(11, 3, device=device))
     assert "11 dimensions" in cuda.refuses(wide, 2, 11)

@@ -77,9 +77,7 @@ def like_beside_like(alive: Tensor) -> Tensor:
     )
     found = alive.new_empty(ROUNDS + 1, 2, k)
     for turn in range(ROUNDS + 1):
-        match_kernel[(k,)](
-            likeness, found[turn - 1], found[turn], k, turn, WIDE=triton.next_power_of_2(k), num_warps=4
-        )
+        match_kernel[(k,)](likeness, found[turn - 1], found[turn], k, turn, WIDE=triton.next_power_of_2(k), num_warps=4)
     order = alive.new_empty(k)
     rank_kernel[(k,)](found[-1, 0], order, k, WIDE=triton.next_power_of_2(k), num_warps=4)
     return order

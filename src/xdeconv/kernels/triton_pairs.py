@@ -26,7 +26,7 @@ COMPILED = constant(not interpreted())
 
 @jit()
 def votes(true, N: tl.constexpr):
-    """Of each 32 neighbouring lanes, all know from one word which of them hold true; compiled, N lanes are N threads."""
+    """A word for each 32 neighbouring lanes, with a bit for each that holds true; compiled, N lanes are N threads."""
     if COMPILED:
         return tl.inline_asm_elementwise(
             "{ .reg .pred p; setp.ne.u32 p, $1, 0; vote.sync.ballot.b32 $0, p, 0xffffffff; }", "=r,r",

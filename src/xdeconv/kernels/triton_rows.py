@@ -372,7 +372,8 @@ def densities(
         table, rows, prior, stride, step, label, partial, partial if alive is None else alive, batch.n, k,
         plan.padded, -(-k // (2 * plan.shares)) * 2,
         PRIOR=int(batch.log_prior is not None), LABELLED=int(shape.labelled), ALIVE=int(alive is not None),
-        MOST=1 / NEGLIGIBLE[rows.dtype], BLOCK=plan.block, **shape.constants, num_warps=plan.warps, enable_fp_fusion=False,
+        MOST=1 / NEGLIGIBLE[rows.dtype], BLOCK=plan.block, **shape.constants, num_warps=plan.warps,
+        enable_fp_fusion=False,
     )  # fmt: skip
     return partial
 

@@ -1,7 +1,7 @@
 """From rows and their densities to the sums over rows: statistics kernel, joining kernel, log_joint's kernel."""
 
 # ruff: noqa: RUF005 (in kernels, tuples can be joined but not unpacked)
-# mypy: disable-error-code="assignment, no-untyped-def, var-annotated"
+# mypy: disable-error-code="assignment, misc, no-untyped-def, var-annotated"
 from __future__ import annotations
 
 from torch import Tensor
