@@ -110,16 +110,27 @@ def store_among_four(address, value, SLOT: tl.constexpr):
 
 @jit()
 def store_four(address, values, DOUBLE: tl.constexpr):
-    """Four numbers side by side; in float32 at once, to an aligned address."""
-    if COMPILED and not DOUBLE:
+    """Four numbers side by side, to an address that is a multiple of their size; 16 bytes at a time."""
+    if not COMPILED:
+        for c in tl.static_range(4):
+            tl.store(address + c, values[c])
+    elif DOUBLE:
+        store_two(address, values[0], values[1])
+        store_two(address + 2, values[2], values[3])
+    else:
         tl.inline_asm_elementwise(
             "st.global.v4.f32 [$1], {$2, $3, $4, $5}; mov.u32 $0, 0;", "=r,l,f,f,f,f",
             [address.to(tl.int64), values[0], values[1], values[2], values[3]],
             dtype=tl.int32, is_pure=False, pack=1,
         )  # fmt: skip
-    else:
-        for c in tl.static_range(4):
-            tl.store(address + c, values[c])
+
+
+@jit()
+def store_two(address, a, b):
+    tl.inline_asm_elementwise(
+        "st.global.v2.f64 [$1], {$2, $3}; mov.u32 $0, 0;", "=r,l,d,d", [address.to(tl.int64), a, b],
+        dtype=tl.int32, is_pure=False, pack=1,
+    )  # fmt: skip
 
 
 @jit()
@@ -141,14 +152,24 @@ def load_line(address, COUNT: tl.constexpr, DOUBLE: tl.constexpr):
 
 @jit()
 def load_four(address, DOUBLE: tl.constexpr):
-    """Four numbers side by side; in float32 at once, from an aligned address."""
-    if COMPILED and not DOUBLE:
+    """Four numbers side by side, from an address that is a multiple of their size; 16 bytes at a time."""
+    if not COMPILED:
+        return load_numbers(address, 0, 4)
+    elif DOUBLE:
+        return load_two(address) + load_two(address + 2)
+    else:
         return tl.inline_asm_elementwise(
             "ld.global.nc.v4.f32 {$0, $1, $2, $3}, [$4];", "=f,=f,=f,=f,l", [address],
             dtype=(tl.float32, tl.float32, tl.float32, tl.float32), is_pure=True, pack=1,
         )  # fmt: skip
-    else:
-        return load_numbers(address, 0, 4)
+
+
+@jit()
+def load_two(address):
+    return tl.inline_asm_elementwise(
+        "ld.global.nc.v2.f64 {$0, $1}, [$2];", "=d,=d,l", [address],
+        dtype=(tl.float64, tl.float64), is_pure=True, pack=1,
+    )  # fmt: skip
 
 
 @jit()

@@ -11,6 +11,7 @@ from .triton_import import jit, tl, triton
 from .triton_pairs import (
     LN_2,
     add_pair,
+    load_line,
     load_numbers,
     load_row,
     load_words,
@@ -44,10 +45,10 @@ def sums_kernel(
     DOUBLE: tl.constexpr = kind == tl.float64
     S_AT: tl.constexpr = 2 * P if MASKED else P
     S_SIZE: tl.constexpr = P * (P + 1) // 2 if NOISE == 2 else P if NOISE == 1 else 0
-    component = table + tl.minimum(j, k - 1) * LINE
-    offset = tl.load(component)
-    m = load_numbers(component, 1, D)
-    V = load_numbers(component, 1 + D, D * (D + 1) // 2)
+    component = load_line(table + tl.minimum(j, k - 1) * LINE, LINE, DOUBLE)
+    offset = component[0]
+    m = component[1 : 1 + D]
+    V = component[1 + D :]
     sums = ()
     for _ in tl.static_range(SUMS):
         sums = sums + (tl.zeros((LANES,), kind),)
@@ -135,10 +136,10 @@ def alive_kernel(
                 i += 32
         tl.debug_barrier()
         j = tl.load(order + tl.minimum(group * GROUP + lane % GROUP, k - 1)).to(tl.int64)
-        component = table + j * LINE
-        offset = tl.load(component)
-        m = load_numbers(component, 1, D)
-        V = load_numbers(component, 1 + D, D * (D + 1) // 2)
+        component = load_line(table + j * LINE, LINE, DOUBLE)
+        offset = component[0]
+        m = component[1 : 1 + D]
+        V = component[1 + D :]
         sums = ()
         for _ in tl.static_range(SUMS):
             sums = sums + (tl.zeros((LANES,), kind),)
