@@ -8,7 +8,7 @@ import xdeconv as xd
 from problems import problem
 from xdeconv import kernels
 from xdeconv.kernels.options import Options
-from xdeconv.moves import Moves, Search, bovy_pairs, bovy_splits
+from xdeconv.moves import Found, Moves, Search, bovy_pairs, bovy_splits
 from xdeconv.trials import Effort, Pool, moment_match, try_merges, try_removals, try_splits
 
 EFFORT = Effort(screening=4, screen_rows=1000, polishing=5, prior=None, options=Options())
@@ -157,6 +157,34 @@ def test_a_prior_is_part_of_what_moves_gain():
     result = xd.fit(X, 5, method=xd.EM(prior=xd.Prior(w=0.5)), moves="auto", seed=18, start="random")
     assert np.isfinite(result.loglik)
     assert (np.linalg.eigvalsh(result.mixture.covariances) > 0).all()
+
+
+def test_no_move_is_judged_by_a_likelihood_that_is_not_finite(situation):
+    (log_weights, means, V), batch, _ = situation
+    broken = V.clone()
+    broken[2] = -V[2]
+    moves = Moves(sweeps=1, pairs=1)
+    rng = np.random.default_rng(0)
+    assert not Search(batch, moves, rng).run((log_weights, means, broken)).sound
+    assert Search(batch, moves, rng).run((log_weights, means, V)).sound
+
+
+def test_a_mixture_that_cannot_be_judged_is_changed_before_the_search(monkeypatch):
+    calls = []
+
+    class Troubled(Search):
+        def run(self, parameters):
+            calls.append(self.prior)
+            return Found(parameters, 0, float("nan"), sound=False) if len(calls) == 1 else super().run(parameters)
+
+    monkeypatch.setattr("xdeconv.loop.Search", Troubled)
+    X = grid_truth(5, seed=16).sample(500, seed=17)
+    result = xd.fit(X, 5, seed=18, start="random", device="cpu")
+    assert calls[0] is None
+    assert calls[1] is not None  # the small prior that leads out
+    assert any("small prior" in note for note in result.notes)
+    assert any(record.moved for record in result.history)
+    assert np.isfinite(result.loglik)
 
 
 def test_bovys_criteria(situation):

@@ -21,7 +21,7 @@ from .history import Callback, Epoch, columns
 from .initial import SAMPLE_ROWS, fit_gaussian, latent_rows, moments, start_mixture
 from .methods import State
 from .mixture import Mixture
-from .moves import Search
+from .moves import Found, Search
 from .plan import Plan, converged, search_due
 from .prior import Prior
 from .resident import Cache, Place, ResidentSource, placed
@@ -187,12 +187,13 @@ class Loop:
 
     def _epoch(self, state: State, restart: int, epoch: int, past: list[Epoch]) -> tuple[State, Epoch]:
         """One pass, repeated in float64 and then with a small prior where it fails; what was done is said."""
-        moved = None
+        moved: int | None = None
+        remarks: list[str] = []
         if search_due(self.plan, past):
-            state, moved = self._search(state, restart, epoch)
+            state, moved, remarks = self._search(state, restart, epoch)
             past = []
         before = {name: tensor.clone() for name, tensor in state.tensors().items()}
-        remarks = [f"{moved} moves"] if moved else []
+        remarks += [f"{moved} moves"] if moved else []
         while True:
             try:
                 after, loglik = self._pass(state, epoch)
@@ -243,8 +244,21 @@ class Loop:
         self._prepare()
         self.total = float(self._summed(self.train, weight_of, 2)[0])
 
-    def _search(self, state: State, restart: int, epoch: int) -> tuple[State, int]:
-        """Look for better optima on a pool of rows; the state from there, and how many components moved."""
+    def _search(self, state: State, restart: int, epoch: int) -> tuple[State, int, list[str]]:
+        """Look for better optima on a pool of rows; the state from there, how many components moved, and what was done.
+
+        A state without a finite likelihood, where no move can be judged, is changed first as a failed pass would be.
+        """
+        remarks: list[str] = []
+        found = self._found(state, restart, epoch)
+        while not found.sound:
+            state, remark = self._recover(NumericalTrouble("the likelihood is not finite"), state, epoch)
+            remarks.append(remark)
+            found = self._found(state, restart, epoch)
+        return self.method.moved(state, found.parameters) if found.moved else state, found.moved, remarks
+
+    def _found(self, state: State, restart: int, epoch: int) -> Found:
+        """What a search finds, the same on all ranks."""
         assert self.plan.moves is not None
         assert self.total is not None
         rng = np.random.default_rng([self.plan.seed, restart, epoch])
@@ -254,10 +268,7 @@ class Loop:
         if prior is not None:
             prior = prior.scaled(float(pool.total_weight()) / self.total)
         found = Search(pool, self.plan.moves, rng, prior, self.plan.options).run(state.parameters())
-        found = from_first(found.on("cpu"), self.plan.device).on(self.plan.device)
-        if not found.moved:
-            return state, 0
-        return self.method.moved(state, found.parameters), found.moved
+        return from_first(found.on("cpu"), self.plan.device).on(self.plan.device)
 
     def _pass(self, state: State, epoch: int) -> tuple[State, float]:
         """The state after one pass, and the mean log-likelihood that the pass met."""

@@ -70,11 +70,15 @@ class Moves:
 
 @dataclass(frozen=True)
 class Found:
-    """What a search found: the parameters after it, how many moves it made, and the gain in mean log-likelihood."""
+    """What a search found: the parameters after it, how many moves it made, and the gain in mean log-likelihood.
+
+    It is sound unless the pool's likelihood is not finite even after the search.
+    """
 
     parameters: Parameters
     moved: int
     gain: float
+    sound: bool = True
 
     def on(self, device: torch.device | str) -> Found:
         """The same on another device."""
@@ -118,7 +122,7 @@ class Search:
                 self.barren |= {split.old[0] for split, _ in chosen}
                 if len(self.barren) >= len(parameters[0]):
                     break
-        return Found(parameters, moved, (value - first) / self._weight())
+        return Found(parameters, moved, (value - first) / self._weight(), bool(np.isfinite(value)))
 
     def _sweep(self, parameters: Parameters) -> list[tuple[Change, Change]]:
         """Bring trials up to date, and choose the moves that gain most together."""
