@@ -169,6 +169,24 @@ def test_no_move_is_judged_by_a_likelihood_that_is_not_finite(situation):
     assert Search(batch, moves, rng).run((log_weights, means, V)).sound
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_almost_on_a_line_do_not_end_a_fit(seed):
+    """A covariance that float64 can barely hold: with some seeds a search begins without a finite likelihood."""
+    rng = np.random.default_rng(100 + seed)
+    a = rng.normal(size=500) + 5 * rng.integers(0, 3, size=500)
+    X = np.stack([a, a], 1) + 3e-8 * rng.normal(size=(500, 2))
+    result = xd.fit(X, 3, noise=np.full((500, 2), 9e-16), device="cpu", dtype="float64", seed=1, epochs=14, tol=0)
+    assert np.isfinite(result.loglik)
+
+
+def test_a_singular_covariance_with_a_finite_likelihood_is_no_trouble():
+    rng = np.random.default_rng(0)
+    X = np.stack([4.0 * rng.integers(0, 3, size=600) + rng.normal(size=600), 0.1 * rng.normal(size=600)], 1)
+    start = xd.Mixture([1 / 3] * 3, [[0, 0], [4, 0], [8, 0]], [np.diag([1.0, 0.0])] * 3)
+    result = xd.fit(X, mixture=start, noise=np.full((600, 2), 0.01), device="cpu", epochs=14)
+    assert not any("not finite" in note for note in result.notes)
+
+
 def test_a_mixture_that_cannot_be_judged_is_changed_before_the_search(monkeypatch):
     calls = []
 

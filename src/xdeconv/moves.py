@@ -72,7 +72,7 @@ class Moves:
 class Found:
     """What a search found: the parameters after it, how many moves it made, and the gain in mean log-likelihood.
 
-    It is sound unless the pool's likelihood is not finite even after the search.
+    It is sound unless the pool's likelihood is not finite: then no move can be judged.
     """
 
     parameters: Parameters
@@ -101,6 +101,8 @@ class Search:
 
     def run(self, parameters: Parameters) -> Found:
         """Sweep until no move gains, a fresh look at every component included."""
+        if not np.isfinite(self._loglik(parameters)):
+            return Found(parameters, 0, 0.0, sound=False)
         first = value = self._value(parameters)
         moved = 0
         for _ in range(self._sweeps()):
@@ -122,7 +124,7 @@ class Search:
                 self.barren |= {split.old[0] for split, _ in chosen}
                 if len(self.barren) >= len(parameters[0]):
                     break
-        return Found(parameters, moved, (value - first) / self._weight(), bool(np.isfinite(value)))
+        return Found(parameters, moved, (value - first) / self._weight())
 
     def _sweep(self, parameters: Parameters) -> list[tuple[Change, Change]]:
         """Bring trials up to date, and choose the moves that gain most together."""
@@ -150,13 +152,16 @@ class Search:
 
     def _value(self, parameters: Parameters) -> float:
         """Penalised log-likelihood of the pool; NaN counts as the worst."""
-        log_prob = kernels.log_prob(*parameters, self.batch, self.options).double()
-        weight = self.batch.weight
-        value = float(log_prob.sum() if weight is None else weight.double() @ log_prob)
+        value = self._loglik(parameters)
         if self.prior is not None:
             value += float(self.prior.log_density(parameters[0].exp(), parameters[2]))
         sound = not bool(torch.linalg.cholesky_ex(parameters[2]).info.any())
         return value if np.isfinite(value) and sound else -np.inf
+
+    def _loglik(self, parameters: Parameters) -> float:
+        log_prob = kernels.log_prob(*parameters, self.batch, self.options).double()
+        weight = self.batch.weight
+        return float(log_prob.sum() if weight is None else weight.double() @ log_prob)
 
     def _least(self, parameters: Parameters) -> float:
         """What a move must add to the pool's log-likelihood: no less than so many free numbers gain by chance."""

@@ -162,6 +162,8 @@ class Neighbourhoods:
         """The sum (g,) over each trial's rows, the same bits every time; trials without rows have none to add."""
         sizes = torch.tensor(self.sizes)
         some, found = sizes > 0, values.new_zeros(len(sizes))
+        if len(values) == 0:
+            return found
         lengths = sizes[some].to(values.device)
         found[some.to(values.device)] = torch.segment_reduce(values, "sum", lengths=lengths)
         return found

@@ -82,6 +82,14 @@ def test_pairs_that_are_skipped_hold_almost_nothing(device):
     assert 0.02 < float(kept.double().mean()) < 0.9
 
 
+@pytest.mark.parametrize("skip", [True, False])
+def test_rows_that_fill_a_tile_do_no_harm_without_noise(device, skip):
+    p = problem(n=37, k=5, d=3, p=2, noise="none", projection="dense", seed=3)
+    right = kernels.accumulate(*p.parameters(), p.batch(), REFERENCE)
+    ours = kernels.accumulate(*p.parameters(), p.batch(device=device), Options(backend="cuda", skip=skip))
+    torch.testing.assert_close(ours.packed.cpu(), right.packed, rtol=1e-8, atol=1e-8)
+
+
 def test_refusals_say_why(device):
     wide = Batch(x=torch.zeros(11, 3, device=device))
     assert "11 dimensions" in cuda.refuses(wide, 2, 11)

@@ -70,14 +70,17 @@ def like_beside_like(alive: Tensor) -> Tensor:
     In each round, two components that are each other's most like among those left become a pair.
     """
     k, tiles = alive.shape
-    block = 16
+    block, wide = 16, triton.next_power_of_2(k)
     likeness = alive.new_empty(k, k, dtype=torch.float32)
     likeness_kernel[(triton.cdiv(k, block), triton.cdiv(k, block))](
-        alive, likeness, k, tiles, min(SAMPLE, tiles), max(1, tiles // SAMPLE), BLOCK=block, num_warps=1
-    )
+        alive, likeness, k, tiles, min(SAMPLE, tiles), max(1, tiles // SAMPLE), BLOCK=block, num_warps=1,
+        enable_fp_fusion=False,
+    )  # fmt: skip
     found = alive.new_empty(ROUNDS + 1, 2, k)
     for turn in range(ROUNDS + 1):
-        match_kernel[(k,)](likeness, found[turn - 1], found[turn], k, turn, WIDE=triton.next_power_of_2(k), num_warps=4)
+        match_kernel[(k,)](
+            likeness, found[turn - 1], found[turn], k, turn, WIDE=wide, num_warps=4, enable_fp_fusion=False
+        )
     order = alive.new_empty(k)
-    rank_kernel[(k,)](found[-1, 0], order, k, WIDE=triton.next_power_of_2(k), num_warps=4)
+    rank_kernel[(k,)](found[-1, 0], order, k, WIDE=wide, num_warps=4, enable_fp_fusion=False)
     return order

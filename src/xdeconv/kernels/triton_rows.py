@@ -105,7 +105,7 @@ def tiles_kernel(
     seen = ()
     constant = tl.zeros((BLOCK,), tl.float64)
     for a in tl.static_range(P):
-        value = tl.load(x + a * x_stride.to(tl.int64) + i, mask=inside, other=0.0)
+        value = tl.load(x + a * x_stride.to(tl.int64) + i, mask=inside, other=0.0).to(kind)
         unit = tl.full((BLOCK,), HALF_LOG_2PI, tl.float64)
         if SCALED:
             unit = unit + tl.log(tl.load(scale + a))
@@ -125,7 +125,7 @@ def tiles_kernel(
             for b in tl.static_range(0 if NOISE == 2 else a, a + 1):
                 slot = a * (a + 1) // 2 + b if NOISE == 2 else a
                 if GIVEN:
-                    value = tl.load(noise + slot * noise_stride.to(tl.int64) + at, mask=inside, other=0.0)
+                    value = tl.load(noise + slot * noise_stride.to(tl.int64) + at, mask=inside, other=0.0).to(kind)
                     value = value * (seen[a] * seen[b])
                 else:
                     value = tl.zeros((BLOCK,), kind)
@@ -136,10 +136,10 @@ def tiles_kernel(
         for a in tl.static_range(P):
             for c in tl.static_range(D):
                 where = R + a * R_stride_p.to(tl.int64) + c * R_stride_d.to(tl.int64) + i
-                values = values + (tl.load(where, mask=inside, other=0.0) * seen[a],)
+                values = values + (tl.load(where, mask=inside, other=0.0).to(kind) * seen[a],)
     root = inside.to(kind)
     if WEIGHTED:
-        root = tl.sqrt(tl.load(weight + i, mask=inside, other=0.0))
+        root = tl.sqrt(tl.load(weight + i, mask=inside, other=0.0).to(kind))
     nothing = tl.zeros((BLOCK,), kind)
     values = values + (root, nothing, constant.to(kind), nothing, nothing, nothing)
     store_row(row_address(rows, i, WIDTH), values, WIDTH, DOUBLE)
@@ -261,7 +261,7 @@ class Shape:
     p: int
     d: int
     given: int  # noise as given: 0 none, 1 diagonal, 2 full
-    noise: int  # noise in tiles: diagonal at least when values are missing
+    noise: int  # noise in tiles: diagonal at least when values are missing or rows that fill a tile have R = 0
     missing: bool
     projected: bool
     shared: bool
@@ -304,7 +304,7 @@ class Shape:
 def shape_of(batch: Batch) -> Shape:
     given = 0 if batch.noise is None else 2 if batch.full else 1
     shared = batch.shared
-    noise = 0 if shared else max(given, 1) if batch.missing else given
+    noise = 0 if shared else max(given, 1) if batch.missing or batch.projection is not None else given
     return Shape(
         batch.p, batch.d, given, noise, batch.missing, batch.projection is not None, shared, batch.label is not None
     )
