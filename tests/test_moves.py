@@ -171,7 +171,7 @@ def test_no_move_is_judged_by_a_likelihood_that_is_not_finite(situation):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_rows_almost_on_a_line_do_not_end_a_fit(seed):
-    """A covariance that float64 can barely hold: with some seeds a search begins without a finite likelihood."""
+    """A covariance that float64 can barely hold: with some seeds a search has trials that no row matters for."""
     rng = np.random.default_rng(100 + seed)
     a = rng.normal(size=500) + 5 * rng.integers(0, 3, size=500)
     X = np.stack([a, a], 1) + 3e-8 * rng.normal(size=(500, 2))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from .triton_import import jit, tl, triton
-from .triton_pairs import ones
+from .triton_memory import ones
 
 SAMPLE = 64  # tiles of rows that say which components are alike
 ROUNDS = 12

@@ -12,23 +12,8 @@ from torch import Tensor
 
 from ..batch import Batch, packed_size
 from .triton_import import jit, tl, triton
-from .triton_pairs import (
-    LN_2,
-    LOG2_E,
-    LOWEST,
-    absorb,
-    factor,
-    load_line,
-    load_row,
-    pair,
-    place_of,
-    row_address,
-    scaled,
-    store_among_four,
-    store_row,
-    votes,
-    with_prior,
-)
+from .triton_memory import load_line, load_row, place_of, row_address, store_among_four, store_row, votes
+from .triton_pairs import LN_2, LOG2_E, LOWEST, absorb, factor, pair, scaled, with_prior
 
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 NEGLIGIBLE = {torch.float32: 2.0**-24, torch.float64: 2.0**-40}  # the share of a row that skipped pairs may hold

@@ -8,18 +8,8 @@ from torch import Tensor
 
 from ..batch import Batch
 from .triton_import import jit, tl, triton
-from .triton_pairs import (
-    LN_2,
-    add_pair,
-    load_line,
-    load_numbers,
-    load_row,
-    load_words,
-    ones,
-    pair,
-    row_address,
-    with_prior,
-)
+from .triton_memory import load_line, load_numbers, load_row, load_words, ones, row_address
+from .triton_pairs import LN_2, add_pair, pair, with_prior
 from .triton_rows import Plan, Shape, prior_line, prior_of
 
 GROUP = 2  # components whose rows are listed together
