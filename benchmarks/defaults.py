@@ -19,7 +19,7 @@ import xdeconv as xd
 from benchmarks import results as report
 from benchmarks.machine import about
 from benchmarks.problems import Split, gaia_fields, simulated, tycho
-from xdeconv.growing import grown
+from xdeconv.search.growing import grown
 
 K = 64
 PASSES = (2, 5, 10, 20)

@@ -26,10 +26,11 @@ import numpy as np
 import torch
 
 import machine
-from xdeconv import kernels, simulate
-from xdeconv.batch import Batch
+from xdeconv import kernels
 from xdeconv.kernels.options import Options
-from xdeconv.stats import Stats
+from xdeconv.kernels.stats import Stats
+from xdeconv.rows.batch import Batch
+from xdeconv.simulate import _gaia as simulate
 
 Theta = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 Calls = dict[str, Callable[[], object]]

@@ -22,11 +22,12 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 import torch
 
 import machine
-from xdeconv import EM, SGD, Mixture, Stepped, kernels, simulate
-from xdeconv.batch import Batch, packed_size
+from xdeconv import EM, SGD, Mixture, Stepped, kernels
+from xdeconv.fitting.minibatches import make_steps
 from xdeconv.kernels.options import Options
-from xdeconv.stats import Stats
-from xdeconv.steps import make_steps
+from xdeconv.kernels.stats import Stats
+from xdeconv.rows.batch import Batch, packed_size
+from xdeconv.simulate import _gaia as simulate
 
 Theta = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 ROWS = 1 << 20

@@ -11,7 +11,7 @@ import numpy as np
 import xdeconv as xd
 from benchmarks.paper_methods import EXPERIMENT, TITLES
 from benchmarks.paper_store import Run
-from xdeconv.sky import galactic
+from xdeconv.catalog.sky import galactic
 
 COLORS = {"em": "tab:green", "minibatch": "tab:blue", "sgd": "tab:orange", "xdeconv": "k"}
 SAMPLES = 100_000

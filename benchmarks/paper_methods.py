@@ -12,7 +12,7 @@ import torch
 
 import xdeconv as xd
 from benchmarks.paper_rows import Rows, noisier
-from xdeconv.data import ArraySource
+from xdeconv.rows.data import ArraySource
 
 FLOOR = 1e-3  # the paper's w
 WARM_ROWS = 200_000  # enough for the kernels that large batches use

@@ -11,9 +11,11 @@ from typing import Any
 import torch
 
 import xdeconv as xd
-from xdeconv import Batch, gaia, simulate
-from xdeconv.batch import packed_size
-from xdeconv.data import ArraySource, permutation
+from xdeconv import Batch
+from xdeconv.catalog import gaia
+from xdeconv.rows.batch import packed_size
+from xdeconv.rows.data import ArraySource, permutation
+from xdeconv.simulate import _gaia as simulate
 
 PRESETS = ("paper-2019", "paper-2019-code")
 SPLIT_SEED = 2019

@@ -23,9 +23,9 @@ import numpy as np
 import xdeconv as xd
 from benchmarks import results as report
 from benchmarks.machine import about
-from xdeconv import simulate
-from xdeconv.data import ArraySource
-from xdeconv.initial import start_mixture
+from xdeconv.fitting.initial import start_mixture
+from xdeconv.rows.data import ArraySource
+from xdeconv.simulate import _gaia as simulate
 
 WORKER = Path(__file__).with_name("peers_worker.py")
 FEW_ROWS = {"astroML": 2_000}  # a pass over 20,000 rows takes it half a minute

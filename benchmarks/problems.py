@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 import xdeconv as xd
-from xdeconv import Batch, Mixture, simulate
+from xdeconv import Batch, Mixture
+from xdeconv.simulate import _gaia as simulate
 
 PAPER = ("ra", "dec", "parallax", "pmra", "pmdec", "bp_rp", "phot_g_mean_mag")
 ASTROMETRY = PAPER[:5]

@@ -44,9 +44,9 @@ import xdeconv as xd
 from benchmarks import machine
 from benchmarks.scale_rows import SimulatedSource
 from xdeconv import kernels
-from xdeconv.distributed import process_group, rank, world
-from xdeconv.initial import Start
-from xdeconv.resident import GIB, Place, ResidentSource, hold, placed
+from xdeconv.fitting.initial import Start
+from xdeconv.rows.resident import GIB, Place, ResidentSource, hold, placed
+from xdeconv.system.ranks import process_group, rank, world
 
 HELD_OUT_ROWS = 1 << 20
 FITTED_ROWS = 1 << 20
@@ -134,7 +134,7 @@ def repeated(held: ResidentSource, rows: int) -> ResidentSource:
 
 def coordinates(mixture: xd.Mixture, chosen: argparse.Namespace) -> tuple[Place, Any]:
     """Standardised coordinates as a fit chooses them, and a mixture's parameters in them."""
-    from xdeconv.initial import latent_rows, moments
+    from xdeconv.fitting.initial import latent_rows, moments
 
     sample = SimulatedSource(FITTED_ROWS, device=chosen.device).sample(1 << 17, 0)
     shift, scale = (t.cpu() for t in moments(*latent_rows(sample, None)))
@@ -145,10 +145,10 @@ def coordinates(mixture: xd.Mixture, chosen: argparse.Namespace) -> tuple[Place,
 
 def timed_pass(source: Any, parameters: Any, device: torch.device) -> float:
     """Seconds of the sums over all rows and one EM update."""
+    from xdeconv.fitting.full_pass import stats_of, summed
     from xdeconv.kernels.options import DEFAULT
+    from xdeconv.kernels.stats import Stats
     from xdeconv.methods.em import EMState
-    from xdeconv.stats import Stats
-    from xdeconv.sums import stats_of, summed
 
     synchronize()
     began = time.perf_counter()

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from xdeconv import simulate
-from xdeconv.batch import Batch, concatenate
-from xdeconv.data import permutation
-from xdeconv.simulate_stars import CHUNK
+from xdeconv.rows.batch import Batch, concatenate
+from xdeconv.rows.data import permutation
+from xdeconv.simulate import _gaia as simulate
+from xdeconv.simulate.stars import CHUNK
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ def rows_file(folder: Path, rows: int) -> Path:
     """Simulated rows as ZSTD Parquet: the first ones of a larger file where there is one."""
     import pyarrow.parquet as pq
 
-    from xdeconv.simulate import gaia_chunks
-    from xdeconv.writers import write_blocks
+    from xdeconv.catalog.writers import write_blocks
+    from xdeconv.simulate._gaia import gaia_chunks
 
     path = folder / f"gaia-{rows}.parquet"
     if path.exists():
@@ -47,7 +47,7 @@ def first_rows(file, rows: int):
 
 
 def store_of(path: Path) -> Path:
-    from xdeconv.prepare import prepare
+    from xdeconv.catalog.store import prepare
 
     return prepare(path, path.with_suffix(".store"))
 
@@ -66,9 +66,9 @@ def one_pass(source, parameters) -> tuple[float, float]:
 
     import torch
 
+    from xdeconv.fitting.full_pass import stats_of, summed
     from xdeconv.kernels.options import DEFAULT
-    from xdeconv.stats import Stats
-    from xdeconv.sums import stats_of, summed
+    from xdeconv.kernels.stats import Stats
 
     began, used = time.perf_counter(), time.process_time()
     work = partial(stats_of, parameters=parameters, options=DEFAULT)
@@ -80,9 +80,9 @@ def epochs(folder: Path, rows: int, components: int, rounds: int, bare: bool) ->
     """Median seconds of an epoch from each place, in turn."""
     import torch
 
-    from xdeconv.catalog import open as open_catalog
-    from xdeconv.data import standardized
-    from xdeconv.initial import Start, latent_rows, moments, start_mixture
+    from xdeconv.catalog._open import open as open_catalog
+    from xdeconv.fitting.initial import Start, latent_rows, moments, start_mixture
+    from xdeconv.rows.data import standardized
 
     path = rows_file(folder, rows)
     places = {"memory": path, "store": store_of(path), "parquet": path}
@@ -138,7 +138,7 @@ def memory(folder: Path, rows: int, components: int, rounds: int, bare: bool) ->
     """Peak RssAnon of a streamed batch-EM fit, from opening the file to the saved result."""
     path = made_apart(folder, rows, bare)
     import xdeconv as xd
-    from xdeconv.catalog import open as open_catalog
+    from xdeconv.catalog._open import open as open_catalog
 
     peak = Peak()
     peak.start()

@@ -136,10 +136,10 @@ def make_originals(folder: Path) -> dict[str, tuple[Path, Any, bool]]:
     import pyarrow as pa
 
     import xdeconv as xd
-    from xdeconv.checkpoint import load_checkpoint
-    from xdeconv.prepare import check_store, prepare
-    from xdeconv.readers import open_table
-    from xdeconv.writers import write_blocks
+    from xdeconv.catalog.readers import open_table
+    from xdeconv.catalog.store import check_store, prepare
+    from xdeconv.catalog.writers import write_blocks
+    from xdeconv.fitting.checkpoint import load_checkpoint
 
     rng = np.random.default_rng(0)
     block = pa.RecordBatch.from_pydict({"id": np.arange(64), "x": rng.normal(size=64), "x_error": np.full(64, 0.1)})
@@ -194,9 +194,9 @@ def components(folder: Path, arguments: argparse.Namespace) -> list[list[str]]:
 def soak(folder: Path, arguments: argparse.Namespace) -> list[list[str]]:
     """Streamed minibatch EM for minutes: memory, descriptors and rate, epoch by epoch."""
     import xdeconv as xd
-    from xdeconv.prepare import prepare
-    from xdeconv.simulate import gaia_chunks
-    from xdeconv.writers import write_blocks
+    from xdeconv.catalog.store import prepare
+    from xdeconv.catalog.writers import write_blocks
+    from xdeconv.simulate._gaia import gaia_chunks
 
     columns = ["ra", "dec", "parallax", "pmra", "pmdec", "bp_rp", "phot_g_mean_mag"]
     write_blocks(

@@ -23,7 +23,7 @@ import xdeconv as xd
 from benchmarks import results as report
 from benchmarks.machine import about
 from benchmarks.paper_rows import PRESETS, Rows, Table
-from xdeconv.initial import moments
+from xdeconv.fitting.initial import moments
 from xdeconv.methods import suited_batch, suited_step
 
 SLACK = 0.02  # nat that defaults may lose

@@ -15,8 +15,15 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-TESTS = ["tests/test_mixture.py", "tests/test_estimator.py", "tests/test_readers.py", "tests/test_tabular.py",
-         "tests/test_faults.py", "tests/kernels/test_cpu.py", "tests/test_cli.py"]  # fmt: skip
+TESTS = [
+    "tests/mixture/test_mixture.py",
+    "tests/compat/test_estimator.py",
+    "tests/catalog/test_readers.py",
+    "tests/rows/test_tabular.py",
+    "tests/system/test_faults.py",
+    "tests/kernels/test_cpu.py",
+    "tests/cli/test_cli.py",
+]
 EXTRAS = ("tables", "plot")
 TOOLS = ("pytest", "hypothesis", "mpmath")
 

@@ -15,7 +15,7 @@ if not torch.cuda.is_available():
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="where kernels run")
-    parser.addoption("--redraw", action="store_true", help="make the pictures in tests/pictures anew: look at them")
+    parser.addoption("--redraw", action="store_true", help="draw tests/plot/pictures again: look at them")
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from xdeconv.batch import Batch
+from xdeconv.rows.batch import Batch
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 import xdeconv as xd
-from xdeconv.distributed import process_group, rank
+from xdeconv.system.ranks import process_group, rank
 
 COLUMNS = ("parallax", "pmra", "pmdec")
 

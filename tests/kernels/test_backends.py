@@ -9,8 +9,8 @@ import torch
 
 from problems import CASES, Problem, problem
 from xdeconv import kernels
-from xdeconv.batch import Batch
 from xdeconv.kernels.options import Options
+from xdeconv.rows.batch import Batch
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 BACKENDS = ["cpu", "cuda"] if HAS_TRITON else ["cpu"]

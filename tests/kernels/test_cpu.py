@@ -179,7 +179,8 @@ SECOND_PROCESS = """
 import torch
 from problems import problem
 from xdeconv import kernels
-from xdeconv.kernels import cpu, numba_lanes, numba_rows
+from xdeconv.kernels import cpu
+from xdeconv.kernels.cpu import lanes as numba_lanes, loops as numba_rows
 from xdeconv.kernels.options import Options
 
 cpu.BOUND_DIMENSION, cpu.BOUND_COMPONENTS = 1, 8

@@ -5,9 +5,9 @@ import torch
 
 from problems import CASES, problem
 from xdeconv import kernels
-from xdeconv.batch import Batch
 from xdeconv.kernels import cuda
 from xdeconv.kernels.options import Options
+from xdeconv.rows.batch import Batch
 
 pytest.importorskip("triton")
 REFERENCE, CUDA = Options(backend="reference"), Options(backend="cuda")
@@ -46,7 +46,7 @@ def test_scale_is_part_of_the_density(device):
 
 
 def test_order_is_a_permutation_of_pairs_alike(device):
-    from xdeconv.kernels.triton_order import like_beside_like
+    from xdeconv.kernels.cuda.order import like_beside_like
 
     random = torch.Generator().manual_seed(0)
     kind = torch.arange(40)[torch.randperm(40, generator=random)] // 2
@@ -60,7 +60,7 @@ def test_order_is_a_permutation_of_pairs_alike(device):
 
 def test_pairs_that_are_skipped_hold_almost_nothing(device):
     """Of every row, the pairs whose bits are unset together hold no more than 2^-24 of its density."""
-    from xdeconv.kernels import triton_rows
+    from xdeconv.kernels.cuda import densities as triton_rows
 
     random = torch.Generator().manual_seed(0)
     n, k = 700 if device == "cpu" else 200_000, 45

@@ -67,7 +67,7 @@ def run(arguments: list[str] | None = None) -> Any:
             raise
         text = "interrupted" if isinstance(problem, KeyboardInterrupt) else str(problem)
         say(f"xdeconv: {text}")
-        ranks = sys.modules.get("xdeconv.distributed")
+        ranks = sys.modules.get("xdeconv.system.ranks")
         if ranks is not None and ranks.joined():  # a group that has lost a rank may abort while Python ends
             os._exit(code_of(problem))
         raise SystemExit(code_of(problem)) from None

@@ -23,8 +23,8 @@ def explore(
     target = output or model.with_suffix(".html")
     if target.suffix.lower() not in (".html", ".htm"):
         raise typer.BadParameter(f"{target} does not end in .html", param_hint="--output")
-    from ..mixture import load
-    from ..report import explore as write_page
+    from ..mixture._mixture import load
+    from ..plot.explorer._explore import explore as write_page
 
     write_page(load(model), target, title=title or model.stem)
     say(f"written: {target} ({target.stat().st_size / 1e3:,.0f} kB): open it in a browser")

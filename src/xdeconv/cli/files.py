@@ -21,8 +21,8 @@ def simulate(
     """Write Gaia-like rows with the archive's column names, as many as one likes, in bounded memory."""
     if kind != "gaia":
         stop(2, f"cannot simulate {kind!r}: the only kind is gaia")
-    from ..simulate import gaia_chunks
-    from ..writers import write_blocks
+    from ..catalog.writers import write_blocks
+    from ..simulate._gaia import gaia_chunks
 
     blocks = (block for part in gaia_chunks(rows, seed) for block in part.to_table().to_batches())
     write_blocks(output, blocks)
@@ -34,7 +34,7 @@ def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write to.")] = Path("demo"),
 ) -> None:
     """Fit, denoise and draw real stars in about a minute: a look at everything."""
-    from ..demo import run
+    from .demo import run
 
     run(output)
 
@@ -62,7 +62,7 @@ def prepare(
     """
     if len(paths) < 2:
         stop(2, "prepare needs what to read and, last, the folder to write")
-    from .. import prepare as making
+    from ..catalog import store as making
 
     *sources, output = paths
     chosen = None
@@ -75,6 +75,6 @@ def prepare(
         sources, output, columns=chosen, where=where, seed=seed, shard_rows=shard_rows, run_bytes=run_bytes,
         skip_bad_files=skip_bad_files, report=say,
     )  # fmt: skip
-    from ..readers import open_table, rows_of
+    from ..catalog.readers import open_table, rows_of
 
     say(f"{rows_of(open_table(folder)):,} rows in {folder}")

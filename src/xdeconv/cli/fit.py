@@ -13,7 +13,7 @@ from . import options
 from .app import app, say, stop, tell
 
 if TYPE_CHECKING:
-    from ..fitting import FitResult
+    from ..fitting._fit import FitResult
 
 HELD_OUT, HELD_OUT_ROWS = 0.1, 100_000
 GRADIENT_ROWS = 512
@@ -70,11 +70,11 @@ def fit(
     Under torchrun, ranks share the rows: torchrun --nproc-per-node 8 -m xdeconv fit ...
     """
     arguments = options.opening(columns, error, unit, derive, offset, inflate, preset, weight)
-    from .. import fitting
-    from ..distributed import process_group, restarted
-    from ..files import locked
+    from ..fitting import _fit as fitting
+    from ..fitting.progress import show_progress
     from ..methods import suited_batch
-    from ..progress import show_progress
+    from ..system.files import locked
+    from ..system.ranks import process_group, restarted
 
     with process_group(device, rank_timeout) as own_device, only_first_speaks() as first, ExitStack() as held:
         first(held.enter_context, locked(output))
@@ -120,7 +120,7 @@ def only_first_speaks() -> Iterator[First]:
     """Rank 0 says what the library logs, and writes everything; others are silent but for errors."""
     import logging
 
-    from ..distributed import rank
+    from ..system.ranks import rank
 
     class Said(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -140,7 +140,7 @@ def only_first_speaks() -> Iterator[First]:
 def chosen_method(name: str, w: float, size: tuple[Any, int, int] = (None, 1, 1)) -> Any:
     """The method that a word stands for; ``size`` is rows of a batch, components and dimensions."""
     from ..methods import EM, SGD, suited_step
-    from ..prior import Prior
+    from ..methods.prior import Prior
 
     prior, batch_rows = Prior(w=w) if w > 0 else None, size[0]
     if name == "auto" and prior is None:

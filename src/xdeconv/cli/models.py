@@ -11,7 +11,7 @@ from . import options
 from .app import app, say, tell
 
 if TYPE_CHECKING:
-    from ..mixture import Mixture
+    from ..mixture._mixture import Mixture
 
 
 @app.command()
@@ -24,8 +24,8 @@ def sample(
     """Draw true values from a model."""
     import pyarrow as pa
 
-    from ..mixture import load
-    from ..writers import write_blocks
+    from ..catalog.writers import write_blocks
+    from ..mixture._mixture import load
 
     mixture = load(model)
     drawn = mixture.sample(rows, seed)
@@ -42,7 +42,7 @@ def condition(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Model of the others to write.")] = None,
 ) -> None:  # fmt: skip
     """Describe the other coordinates, given some: mean and standard deviation of each, and a model of them."""
-    from ..mixture import load
+    from ..mixture._mixture import load
 
     values = {name: float(text) for name, text in (options.pairs(given, "GIVEN") or {}).items()}
     errors = {name: float(text) for name, text in (options.pairs(error, "--error") or {}).items()}
@@ -60,7 +60,7 @@ def export(
     output: Annotated[Path, typer.Option("--output", "-o", help="File to write: .npz or .fits.")],
 ) -> None:
     """Write a model for other programs: weights, means and covariances as NumPy arrays or FITS tables."""
-    from ..mixture import load
+    from ..mixture._mixture import load
 
     load(model).export(output)
     say(f"written: {output}")
@@ -73,16 +73,16 @@ def info(
 ) -> None:
     """Say what a model, a prepared store or a catalogue holds."""
     if path.endswith(".safetensors"):
-        from ..mixture import load
+        from ..mixture._mixture import load
 
         for line in model_lines(load(path)):
             tell(line)
         return
-    from ..readers import open_table
+    from ..catalog.readers import open_table
 
     table = open_table(path)
     if check:
-        from ..prepare import check_store
+        from ..catalog.store import check_store
 
         check_store(Path(path))
         tell("all checksums agree")
@@ -119,7 +119,7 @@ def model_lines(mixture: Mixture) -> list[str]:
 
 def table_lines(table: Any) -> list[str]:
     """What a catalogue holds."""
-    from ..readers import rows_of
+    from ..catalog.readers import rows_of
 
     rows = rows_of(table)
     count = "an unknown number of rows" if rows is None else f"{rows:,} rows"

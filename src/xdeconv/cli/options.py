@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from ..stream import CatalogSource
+    from ..catalog.stream import CatalogSource
 
 
 def read_toml(context: typer.Context, path: Path | None) -> Path | None:
@@ -116,7 +116,7 @@ def open_data(
     skip_bad_files: bool = False, memory: bool | None = None,
 ) -> CatalogSource:  # fmt: skip
     """The source that a command reads."""
-    from ..catalog import open as open_catalog
+    from ..catalog._open import open as open_catalog
 
     if bad_rows not in ("refuse", "drop"):
         raise typer.BadParameter(f"{bad_rows!r} is neither refuse nor drop", param_hint="--bad-rows")

@@ -13,8 +13,8 @@ from . import options
 from .app import app, say
 
 if TYPE_CHECKING:
-    from ..batch import Batch
-    from ..mixture import Mixture
+    from ..mixture._mixture import Mixture
+    from ..rows.batch import Batch
 
 PICTURES = (".png", ".pdf", ".svg", ".jpg")
 MOST_COORDINATES = 8  # of a corner plot, unless they are named
@@ -85,7 +85,7 @@ def plot(
     target = output or model.with_name(f"{model.stem}-{kind}.png")
     if target.suffix.lower() not in PICTURES:
         raise typer.BadParameter(f"{target} ends in none of {', '.join(PICTURES)}", param_hint="--output")
-    from ..mixture import load
+    from ..mixture._mixture import load
 
     mixture = load(model)
     rows = None

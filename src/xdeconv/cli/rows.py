@@ -14,8 +14,8 @@ from .app import app, say, tell
 if TYPE_CHECKING:
     import numpy as np
 
-    from ..batch import Batch
-    from ..stream import CatalogSource
+    from ..catalog.stream import CatalogSource
+    from ..rows.batch import Batch
 
 IDENTIFIERS = ("source_id", "designation", "id", "ID", "name", "hip", "HIP", "tyc", "TYC")
 PerBatch = Callable[["Batch", Any], "Mapping[str, np.ndarray]"]
@@ -23,7 +23,7 @@ PerBatch = Callable[["Batch", Any], "Mapping[str, np.ndarray]"]
 
 def kept(keep: str | None, source: CatalogSource) -> tuple[str, ...]:
     """The columns to pass through."""
-    from ..finding import nearest
+    from ..catalog.finding import nearest
 
     known = source.table.columns
     if keep == "*":
@@ -63,8 +63,8 @@ def score(
 ) -> None:
     """Print the mean log-likelihood of rows, on the last line of standard output."""
     from .. import kernels
-    from ..mixture import load
-    from ..writers import refuse_suffix, write_blocks
+    from ..catalog.writers import refuse_suffix, write_blocks
+    from ..mixture._mixture import load
 
     if per_row is not None:
         refuse_suffix(per_row)
@@ -107,8 +107,8 @@ def posterior(
     config: options.Config = None,
 ) -> None:
     """Append denoised values to the rows: NAME_true, NAME_true_error and A_B_true_corr."""
-    from ..mixture import load
-    from ..writers import refuse_suffix, write_blocks
+    from ..catalog.writers import refuse_suffix, write_blocks
+    from ..mixture._mixture import load
 
     refuse_suffix(output)
     mixture = load(model)
@@ -159,8 +159,8 @@ def classify(
     config: options.Config = None,
 ) -> None:  # fmt: skip
     """Append to the rows the probability of each class: columns p_CLASS."""
-    from ..classifier import Classifier
-    from ..mixture import load
+    from ..mixture._mixture import load
+    from ..mixture.classifier import Classifier
 
     models = {name: load(path) for name, path in (options.pairs(model, "--model") or {}).items()}
     given = {name: options.value(text) for name, text in (options.pairs(prior, "--prior") or {}).items()}
@@ -184,8 +184,8 @@ def members(
     config: options.Config = None,
 ) -> None:  # fmt: skip
     """Append to the rows the probability that each is a member: column p_member."""
-    from ..classifier import Classifier
-    from ..mixture import load
+    from ..mixture._mixture import load
+    from ..mixture.classifier import Classifier
 
     priors = {"member": fraction, "field": 1 - fraction}
     classifier = Classifier({"member": load(cluster), "field": load(field)}, priors)
@@ -196,9 +196,9 @@ def _write_classes(
     classifier: Any, names: Sequence[str], data: Sequence[str], output: Path, keep: str | None, where: str | None,
     bad_rows: str, skip_bad_files: bool, priors: Mapping[str, Any] | None = None,
 ) -> None:  # fmt: skip
-    from ..expressions import Expression
-    from ..finding import nearest
-    from ..writers import refuse_suffix, write_blocks
+    from ..catalog.expressions import Expression
+    from ..catalog.finding import nearest
+    from ..catalog.writers import refuse_suffix, write_blocks
 
     refuse_suffix(output)
     first = next(iter(classifier.mixtures.values()))

@@ -12,7 +12,7 @@ from .app import app, say, stop, tell
 from .fit import chosen_method, save
 
 if TYPE_CHECKING:
-    from ..selection import Selection
+    from ..studies._select import Selection
 
 PICTURES = (".png", ".pdf", ".svg")
 
@@ -61,7 +61,7 @@ def select(
     arguments = options.opening(columns, error, unit, derive, offset, inflate, preset, weight)
     source = options.open_data(data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
     say(source.describe())
-    from .. import selection
+    from ..studies import _select as selection
 
     settings: dict[str, Any] = {"moves": moves, "epochs": epochs, "restarts": restarts, "tol": tol, "device": device,
                                 "dtype": dtype}  # fmt: skip

@@ -8,10 +8,11 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
-from .. import checks, kernels
-from ..fitting import fit
+from .. import kernels
+from ..fitting._fit import fit
 from ..methods import EM
-from ..mixture import Mixture, refuse_nan
+from ..mixture._mixture import Mixture, refuse_nan
+from ..rows import checks
 
 Array = np.ndarray
 

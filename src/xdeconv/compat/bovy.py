@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from .. import checks, kernels
-from ..batch import Batch
+from .. import kernels
 from ..methods import EM, Fixed
 from ..methods.em import EMState
-from ..moves import Moves, Search
-from ..prior import Prior
+from ..methods.prior import Prior
+from ..rows import checks
+from ..rows.batch import Batch
+from ..search.moves import Moves, Search
 
 Array = np.ndarray
 FEWEST_TO_MOVE = 3  # components: a move splits one and merges two others

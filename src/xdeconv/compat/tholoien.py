@@ -10,12 +10,14 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from .. import checks, kernels, tabular
-from ..files import write_atomically
-from ..fitting import fit
+from .. import kernels
+from ..fitting._fit import fit
 from ..methods import EM
-from ..mixture import Mixture, refuse_nan
-from ..prior import Prior
+from ..methods.prior import Prior
+from ..mixture._mixture import Mixture, refuse_nan
+from ..rows import checks
+from ..rows import tables as tabular
+from ..system.files import write_atomically
 from .astroml import covariances_of, seed_of
 
 Array = np.ndarray

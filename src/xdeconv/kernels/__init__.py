@@ -6,7 +6,7 @@ T_ij = R_i V_j R_i^T + S_i, row i and component j have
     w_ij = R_i^T T_ij^-1 (x_i - R_i m_j)      M_ij = R_i^T T_ij^-1 R_i
     r_ij = alpha_j N(x_i | R_i m_j, T_ij) / sum_l alpha_l N(x_i | R_i m_l, T_il)
 
-and everything that learns needs only the sums over rows (:class:`xdeconv.stats.Stats`)
+and everything that learns needs only the sums over rows (:class:`xdeconv.kernels.stats.Stats`)
 
     q_j = sum_i r_ij     g_j = sum_i r_ij w_ij     G_j = sum_i r_ij (w_ij w_ij^T - M_ij).
 
@@ -30,10 +30,10 @@ from typing import get_args
 import torch
 from torch import Tensor
 
-from ..batch import Batch
-from ..halves import in_halves
-from ..stats import Stats
+from ..rows.batch import Batch
+from ..rows.halves import in_halves
 from .options import DEFAULT, Backend, Options
+from .stats import Stats
 
 __all__ = ["Backend", "Options", "accumulate", "log_joint", "log_prob"]
 log = logging.getLogger("xdeconv")

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from ..batch import Batch
-from ..stats import Stats
+from ..rows.batch import Batch
 from .options import DEFAULT, Options
+from .stats import Stats
 
 PAIR_NUMBERS = 1 << 24  # numbers in one (n, k, p, p) array of a chunk
 

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from ..mixture import Mixture
-from ..stats import Stats
+from ..kernels.stats import Stats
+from ..mixture._mixture import Mixture
 from .em import EM
 from .fixed import Fixed
 from .schedule import Decaying, Schedule, Stepped, suited_batch, suited_step

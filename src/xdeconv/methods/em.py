@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ..constants import per_coordinate
-from ..mixture import Mixture
-from ..prior import Prior
-from ..stats import Stats
+from ..kernels.stats import Stats
+from ..mixture._mixture import Mixture
+from .constants import per_coordinate
 from .fixed import Fixed, refuse_other_kinds, share_among_free
+from .prior import Prior
 from .schedule import Schedule, at_epoch, checked_schedule
 
 ROUNDING = 2.0**-51

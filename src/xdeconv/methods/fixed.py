@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..prior import Prior
+from .prior import Prior
 
 Choice = bool | Sequence[bool] | Sequence[int]
 

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..constants import per_coordinate
-from ..mixture import Mixture
-from ..prior import Prior
-from ..stats import Stats
+from ..kernels.stats import Stats
+from ..mixture._mixture import Mixture
+from .constants import per_coordinate
 from .fixed import Fixed, refuse_other_kinds
+from .prior import Prior
 from .schedule import Decaying, Schedule, at_epoch, checked_schedule
 
 RATE = Decaying(0.02)

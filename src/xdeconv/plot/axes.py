@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import ndtri
 
-from ..batch import Batch
-from ..mixture import Coordinate, Mixture
+from ..mixture._mixture import Coordinate, Mixture
+from ..rows.batch import Batch
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import ndtr
 
-from ..mixture import Mixture
+from ..mixture._mixture import Mixture
 
 Array = np.ndarray
 GROUPS = 64  # of rows with nearly the same noise

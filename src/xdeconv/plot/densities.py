@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.stats import norm
 
-from .. import checks
-from ..mixture import Coordinate, Mixture
-from .axes import (
+from ..mixture._mixture import Coordinate, Mixture
+from ..rows import checks
+from .axes import (  # fmt: skip
     COMPONENT,
     DATA,
     DENSITY,
@@ -27,7 +27,7 @@ from .axes import (
     some,
     span,
     with_rows,
-)  # fmt: skip
+)
 from .convolving import noisy_density
 
 if TYPE_CHECKING:

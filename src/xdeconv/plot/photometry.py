@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..mixture import Coordinate, Mixture
-from .axes import (
+from ..mixture._mixture import Coordinate, Mixture
+from .axes import (  # fmt: skip
     Array,
     Given,
     Limits,
@@ -23,7 +23,7 @@ from .axes import (
     thin,
     values_of,
     with_rows,
-)  # fmt: skip
+)
 from .densities import enclosing_levels, on_grid
 
 if TYPE_CHECKING:

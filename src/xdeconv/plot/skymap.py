@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..mixture import Coordinate, Mixture
-from ..units import ANGLES, factor
+from ..mixture._mixture import Coordinate, Mixture
+from ..rows.units import ANGLES, factor
 from .axes import Array, Given, at, new_axes, rows_of, scatter, thin, unit_of, values_of
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..history import Epoch, remembered
-from ..mixture import Mixture
+from ..fitting.history import Epoch, remembered
+from ..mixture._mixture import Mixture
 from .axes import Array, new_axes
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..mixture import Coordinate, Mixture
+from ..mixture._mixture import Coordinate, Mixture
 from .axes import Array, Given, Limits, at, covariances_of, new_axes, rows_of, scatter, span, thin, values_of, with_rows
 from .components import ellipses
 from .densities import density_2d, marginal_1d

@@ -1,0 +1,120 @@
+"""Rows that cannot be right: negative or unknown errors of observed values, impossible correlations, infinities."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..rows.batch import packed_size
+from .expressions import Columns
+from .recipe import Evaluated, Recipe
+
+Array = np.ndarray
+ROUNDING = 1e-6  # by which a correlation stored in float32 may exceed 1
+SLACK = 1e-5  # of the variance, by which a pivot may be negative: correlations are often stored in float32
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The first bad row of a kind: where, which column, what, and how many such rows."""
+
+    row: int
+    column: str
+    what: str
+    count: int
+
+
+def bad_rows(recipe: Recipe, columns: Columns, x: Array, noise: Array | None) -> tuple[Array, Problem | None]:
+    """Which rows (n,) are bad, and the first problem found."""
+    found = recipe.evaluate(columns)
+    bad = np.zeros(x.shape[1], dtype=bool)
+    first: Problem | None = None
+    for column, what, rows in (*_values(recipe, columns, x), *_errors(recipe, found), *_correlations(recipe, found)):
+        if rows.any() and first is None:
+            first = Problem(int(rows.argmax()), column, what, int(rows.sum()))
+        bad |= rows
+    if noise is not None and recipe.kind == "full":
+        rows = _indefinite(noise, len(x)) & ~bad
+        if rows.any() and first is None:
+            what = "have correlations that no covariance can have (not positive semi-definite)"
+            first = Problem(int(rows.argmax()), "errors", what, int(rows.sum()))
+        bad |= rows
+    return bad, first
+
+
+def _values(recipe: Recipe, columns: Columns, x: Array) -> list[tuple[str, str, Array]]:
+    found = []
+    made = {name: t for t in recipe.transforms for name in t.outputs}
+    for a, name in enumerate(recipe.features):
+        found.append((name, "is infinite", np.isinf(x[a])))
+        if name in made:
+            known = [~np.isnan(recipe.quantities[c].value(columns)) for c in _needed(made[name], name)]
+            undefined = np.isnan(x[a]) & np.logical_and.reduce(known)
+            found.append((name, "is not defined, although what it is made of is observed", undefined))
+    if recipe.weight:
+        w = columns[recipe.weight]
+        found.append((recipe.weight, "is no weight: negative or missing", ~(w >= 0) | np.isinf(w)))
+    return found
+
+
+def _needed(transform: object, name: str) -> tuple[str, ...]:
+    """The inputs that one output depends on."""
+    needs = getattr(transform, "needs", None)
+    return transform.inputs if needs is None else needs(name)  # type: ignore[attr-defined]
+
+
+def _errors(recipe: Recipe, found: Evaluated) -> list[tuple[str, str, Array]]:
+    problems = []
+    observed = ~np.isnan(found.x)
+    users = _users(found)
+    for source, features in users.items():
+        seen = observed[features].any(axis=0)
+        sd = np.broadcast_to(found.deviations[source], seen.shape)
+        names = recipe.deviations[source].names
+        column = names[0] if names else source
+        value = recipe.features[features[0]]
+        problems.append((column, "is negative", seen & (sd < 0)))
+        problems.append((column, f"is missing or infinite although {value} is observed", seen & ~np.isfinite(sd)))
+    return problems
+
+
+def _users(found: Evaluated) -> dict[str, list[int]]:
+    """The features that each noise source acts on."""
+    users: dict[str, list[int]] = {}
+    for a, slopes in enumerate(found.slopes):
+        for source in slopes:
+            users.setdefault(source, []).append(a)
+    return users
+
+
+def _correlations(recipe: Recipe, found: Evaluated) -> list[tuple[str, str, Array]]:
+    problems = []
+    observed = ~np.isnan(found.x)
+    users = _users(found)
+    for (s, t), r in found.correlations.items():
+        seen = observed[users[s]].any(axis=0) & observed[users[t]].any(axis=0)
+        column = recipe.correlations[s, t]
+        wrong = seen & ~(np.abs(np.broadcast_to(r, seen.shape)) <= 1 + ROUNDING)
+        problems.append((str(column), f"is no correlation although {s} and {t} are observed", wrong))
+    return problems
+
+
+def _indefinite(noise: Array, p: int) -> Array:
+    """Rows whose packed covariance has a negative pivot, by a Cholesky factorisation of all rows at once."""
+    pivots: dict[tuple[int, int], Array] = {}
+    bad = np.zeros(noise.shape[1], dtype=bool)
+    with np.errstate(all="ignore"):
+        for a in range(p):
+            for b in range(a + 1):
+                value = noise[packed_size(a) + b].copy()
+                for c in range(b):
+                    value -= pivots[a, c] * pivots[b, c]
+                if a == b:
+                    slack = SLACK * noise[packed_size(a) + a]
+                    bad |= value < -slack
+                    pivots[a, a] = np.sqrt(np.maximum(value, 0.0))
+                else:
+                    root = pivots[b, b]
+                    pivots[a, b] = np.where(root > 0, value / np.where(root > 0, root, 1.0), 0.0)
+    return bad

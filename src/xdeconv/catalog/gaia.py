@@ -1,0 +1,139 @@
+"""Gaia: what its releases need and offer. The query that fetches it, zero points, and the paper's presets.
+
+Names and units are in :mod:`xdeconv.catalog.conventions`; xd.open applies them by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from .conventions import ASTROMETRY, GAIA, PAPER_COLUMNS, PRESETS
+from .expressions import Expression
+from .transforms import Hook
+
+__all__ = ["ASTROMETRY", "DR2", "DR3", "PAPER_COLUMNS", "PRESETS", "Release", "adql", "filled", "zero_point"]
+
+FILLED_VARIANCE = 1e12
+
+
+@dataclass(frozen=True)
+class Release:
+    """A data release: its table, and how its parallax zero point is known.
+
+    zero_point  one number in mas, or the columns that a function of them needs; corrected = parallax - zero point
+    """
+
+    name: str
+    table: str
+    rows: int
+    zero_point: float | None
+    zero_point_columns: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
+    quality: str = ""
+    notes: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+DR2 = Release("DR2", "gaiadr2.gaia_source", 1_692_919_135, zero_point=-0.029, lacks=("ruwe",))
+DR3 = Release(
+    "DR3", "gaiadr3.gaia_source", 1_811_709_771, zero_point=None, quality="ruwe < 1.4",
+    zero_point_columns=("phot_g_mean_mag", "nu_eff_used_in_astrometry", "pseudocolour", "ecl_lat",
+                        "astrometric_params_solved"),
+)  # fmt: skip
+RELEASES = {"dr2": DR2, "dr3": DR3}
+
+
+def release(name: str | Release) -> Release:
+    """A release by its name."""
+    if isinstance(name, Release):
+        return name
+    if name.lower() not in RELEASES:
+        raise ValueError(f"there is no Gaia release {name!r}: choose from {', '.join(RELEASES)}")
+    return RELEASES[name.lower()]
+
+
+def needed_columns(columns: Sequence[str], of: str | Release = DR3, zero_point: bool = True) -> tuple[str, ...]:
+    """Every archive column that features need: values, errors, correlations, signal-to-noise ratios, zero point.
+
+    >>> needed_columns(["parallax", "pmra"], DR2)
+    ('parallax', 'pmra', 'parallax_error', 'pmra_error', 'parallax_pmra_corr')
+    """
+    chosen = [name for name in ASTROMETRY if name in columns]
+    found = [*columns, *(f"{name}_error" for name in columns if name in ASTROMETRY or name == "radial_velocity")]
+    found += [f"{a}_{b}_corr" for i, a in enumerate(chosen) for b in chosen[i + 1 :]]
+    sources = [s for name in columns for s in GAIA.terms.get(name, ())]
+    found += [name for s in sources for name in Expression(GAIA.sd[s]).names]
+    found += ["dec"] if "ra" in columns else []
+    if zero_point and "parallax" in columns:
+        found += release(of).zero_point_columns
+    return tuple(dict.fromkeys(found))
+
+
+def adql(
+    columns: Sequence[str] = PAPER_COLUMNS,
+    of: str | Release = DR3,
+    *,
+    where: str | None = None,
+    rows: int | None = None,
+    keep: Sequence[str] = ("source_id",),
+    zero_point: bool = True,
+) -> str:
+    """The query that fetches exactly the columns that a fit of some features needs.
+
+    ``rows`` takes that many at random, by random_index.
+
+    >>> print(adql(["parallax"], "dr2", rows=1000))
+    SELECT source_id, parallax, parallax_error
+    FROM gaiadr2.gaia_source
+    WHERE random_index < 1000
+    """
+    known = release(of)
+    names = tuple(dict.fromkeys([*keep, *needed_columns(columns, known, zero_point)]))
+    lost = [name for name in (*names, *(Expression(where).names if where else ())) if name in known.lacks]
+    if lost:
+        raise ValueError(f"Gaia {known.name} has no column {', '.join(lost)}")
+    conditions = [f"random_index < {rows}"] if rows is not None else []
+    conditions += [where.replace("==", "=").replace("&", "AND")] if where else []
+    text = f"SELECT {', '.join(names)}\nFROM {known.table}"
+    return text + (f"\nWHERE {' AND '.join(conditions)}" if conditions else "")
+
+
+def zero_point(of: str | Release = DR3) -> float | Hook:
+    """What to give as ``offset={"parallax": ...}``: DR2's constant, or DR3's function of magnitude, colour, position.
+
+    DR3's needs the package gaiadr3-zeropoint (pip install gaiadr3-zeropoint).
+    """
+    known = release(of)
+    if known.zero_point is not None:
+        return known.zero_point
+    return Hook(_dr3_zero_point, known.zero_point_columns)
+
+
+def _dr3_zero_point(**columns: Any) -> np.ndarray:
+    """The zero point of Lindegren et al. (2021), 0 where it is not defined (two-parameter solutions)."""
+    try:
+        from zero_point import zpt
+    except ImportError as problem:
+        raise ImportError("the zero point of DR3 needs a package: pip install gaiadr3-zeropoint") from problem
+    zpt.load_tables()
+    values = [np.asarray(columns[name], dtype=float) for name in DR3.zero_point_columns]
+    solved = np.isin(values[4], (31, 95))
+    found = np.zeros(len(solved))
+    found[solved] = zpt.get_zpt(*(v[solved] for v in values), _warnings=False)
+    return np.nan_to_num(found)
+
+
+def filled(loglik: float, missing: float, variance: float = FILLED_VARIANCE) -> float:
+    """A mean log-likelihood as it would be had each missing value been filled in with a huge variance.
+
+    ``missing`` is the mean number of missing values of a row. The paper fills; this library marginalises.
+
+    >>> round(filled(-26.0, 0.1), 3)
+    -27.473
+    """
+    return loglik - 0.5 * missing * math.log(2 * math.pi * variance)

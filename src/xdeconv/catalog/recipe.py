@@ -1,0 +1,245 @@
+"""Recipe: for each feature, where its value, error and correlations come from. Columns in, values and noise out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..rows.batch import packed_size
+from .expressions import Columns, Expression
+from .transforms import Formula, Hook, Transform
+
+Array = np.ndarray
+STRIP = 1 << 14  # rows whose intermediate columns stay in the processor's cache
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """The standard deviation of a noise source: a formula of columns or a number, in the unit of the value."""
+
+    source: Formula | float
+    factor: float = 1.0
+    latitude: str | None = None  # the column in degrees whose cosine an error of longitude is to be divided by
+    inflate: Formula | None = None
+    note: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns it reads."""
+        parts = () if isinstance(self.source, float) else self.source.names
+        return (*parts, *((self.latitude,) if self.latitude else ()), *(self.inflate.names if self.inflate else ()))
+
+    @property
+    def text(self) -> str:
+        """Where it comes from, in words."""
+        source = f"{self.source:g}" if isinstance(self.source, float) else _shortened(self.source.text)
+        return (
+            source + (f" ({self.note})" if self.note else "") + (f" times {self.inflate.text}" if self.inflate else "")
+        )
+
+    def value(self, columns: Columns) -> Any:
+        """The standard deviation in each row, or one for all."""
+        sd = self.source if isinstance(self.source, float) else np.asarray(self.source.value(columns), dtype=float)
+        sd = sd * self.factor if self.factor != 1.0 else sd
+        if self.latitude:
+            sd = sd / np.cos(np.asarray(columns[self.latitude], dtype=float) * (np.pi / 180))
+        return sd if self.inflate is None else sd * np.asarray(self.inflate.value(columns), dtype=float)
+
+
+def _shortened(text: str) -> str:
+    """A formula for a reader: numbers of many digits with a few."""
+    return re.sub(r"\d+\.\d{6,}", lambda number: f"{float(number[0]):.5g}", text)
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A raw column: what is subtracted, what replaces missing values, and its noise as {source: coefficient}."""
+
+    column: str
+    terms: Mapping[str, float] = field(default_factory=dict)
+    offset: Formula | float | None = None
+    fill: float | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns it reads."""
+        return (self.column, *(self.offset.names if isinstance(self.offset, (Expression, Hook)) else ()))
+
+    def value(self, columns: Columns) -> Array:
+        """Its value in each row, float64, NaN where missing."""
+        x = np.asarray(columns[self.column], dtype=float)
+        if self.offset is not None:
+            x = x - (self.offset if isinstance(self.offset, float) else self.offset.value(columns))
+        return x if self.fill is None else np.where(np.isnan(x), self.fill, x)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How columns become features and their noise.
+
+    features      labels, in order: raw columns or outputs of transforms
+    quantities    the raw columns that features are made of
+    deviations    standard deviations of noise sources
+    correlations  of pairs of sources: a column's name or a number
+    """
+
+    features: tuple[str, ...]
+    units: tuple[str, ...]
+    quantities: Mapping[str, Quantity]
+    deviations: Mapping[str, Deviation]
+    correlations: Mapping[tuple[str, str], str | float]
+    transforms: tuple[Transform, ...] = ()
+    weight: str | None = None
+    convention: str | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Every column that must be read."""
+        names = [name for quantity in self.quantities.values() for name in quantity.names]
+        names += [name for deviation in self.deviations.values() for name in deviation.names]
+        names += [column for column in self.correlations.values() if isinstance(column, str)]
+        return tuple(dict.fromkeys([*names, *([self.weight] if self.weight else [])]))
+
+    @property
+    def kind(self) -> str:
+        """none, shared (diagonal, one for all rows), diagonal, or full noise."""
+        if not self.deviations:
+            return "none"
+        terms = [self._sources(feature) for feature in self.features]
+        shared_sources = any(a & b for i, a in enumerate(terms) for b in terms[:i])
+        if self.correlations or shared_sources:
+            return "full"
+        plain = not self.transforms and all(
+            isinstance(d.source, float) and not d.names for d in self.deviations.values()
+        )
+        return "shared" if plain else "diagonal"
+
+    def _sources(self, feature: str) -> set[str]:
+        """The noise sources of a feature."""
+        made = next((t for t in self.transforms if feature in t.outputs), None)
+        raw = made.inputs if made else (feature,)
+        return {source for name in raw for source in self.quantities[name].terms}
+
+    def evaluate(self, columns: Columns) -> Evaluated:
+        """Values, noise sources and slopes of some rows."""
+        raw = {name: quantity.value(columns) for name, quantity in self.quantities.items()}
+        values: dict[str, Array] = {}
+        slopes: dict[str, Mapping[str, Any]] = {}
+        for transform in self.transforms:
+            for name, (value, partials) in zip(transform.outputs, transform(raw), strict=True):
+                values[name], slopes[name] = np.asarray(value, dtype=float), self._through(partials)
+        for name in self.features:
+            if name not in values:
+                values[name], slopes[name] = raw[name], self.quantities[name].terms
+        deviations = {name: deviation.value(columns) for name, deviation in self.deviations.items()}
+        correlations = {pair: np.asarray(columns[c], dtype=float) if isinstance(c, str) else float(c)
+                        for pair, c in self.correlations.items()}  # fmt: skip
+        x = np.array([values[name] for name in self.features])
+        return Evaluated(x, [slopes[name] for name in self.features], deviations, correlations)
+
+    def _through(self, partials: Mapping[str, Any]) -> dict[str, Any]:
+        """Derivatives with respect to noise sources from those with respect to raw columns."""
+        total: dict[str, Any] = {}
+        for name, slope in partials.items():
+            for source, coefficient in self.quantities[name].terms.items():
+                total[source] = total.get(source, 0.0) + coefficient * slope
+        return total
+
+    def assemble(
+        self, parts: Sequence[Columns], frame: Frame | None = None, new: Callable[[tuple[int, int]], Array] = np.empty
+    ) -> tuple[Array, Array | None]:
+        """Values (p, n) with NaN for missing, and noise as a Batch wants it: packed, diagonal, one column, or None.
+
+        The rows are those of all parts. With a frame, both are in its coordinates; ``new`` makes the arrays.
+        """
+        kind, p = self.kind, len(self.features)
+        lengths = [len(next(iter(part.values()))) for part in parts]
+        x = new((p, sum(lengths)))
+        lines = {"none": 0, "shared": p, "diagonal": p, "full": packed_size(p)}[kind]
+        noise = new((lines, 1 if kind == "shared" else sum(lengths)))
+        start = 0
+        for part, length in zip(parts, lengths, strict=True):
+            for first in range(0, length, STRIP):
+                columns = {name: column[first : first + STRIP] for name, column in part.items()}
+                at = slice(start + first, start + min(first + STRIP, length))
+                self._strip(columns, frame, kind, x[:, at], noise if kind == "shared" else noise[:, at])
+            start += length
+        return x, None if kind == "none" else noise
+
+    def _strip(self, columns: Columns, frame: Frame | None, kind: str, x: Array, noise: Array) -> None:
+        """A few rows into their places."""
+        found = self.evaluate(columns)
+        if frame is not None:
+            found.x[:] -= frame.shift[:, None]
+            found.x[:] /= frame.scale[:, None]
+        x[:] = found.x
+        if kind == "shared":
+            noise[:, 0] = found.constants() if frame is None else found.constants() / frame.scale**2
+        elif kind != "none":
+            found.covariance(noise, kind == "full", None if frame is None else frame.scale)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Coordinates (v - shift) / scale, (p,) each."""
+
+    shift: Array
+    scale: Array
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Some rows: features (p, n), the slope of each with respect to noise sources, deviations and correlations."""
+
+    x: Array
+    slopes: Sequence[Mapping[str, Any]]
+    deviations: Mapping[str, Any]
+    correlations: Mapping[tuple[str, str], Any]
+
+    def constants(self) -> Array:
+        """Variances (p,) of features whose deviations are numbers."""
+        each = [sum((k * self.deviations[s]) ** 2 for s, k in slope.items()) for slope in self.slopes]
+        return np.array(each, dtype=float)
+
+    def covariance(self, out: Array, full: bool, scale: Array | None = None) -> None:
+        """J C J^T into ``out``: packed lower triangles, or the diagonal alone; 0 where a value is missing."""
+        known = {pair: _known(r) for pair, r in self.correlations.items()}
+        parts = [self._scaled(a, 1.0 if scale is None else 1.0 / scale[a]) for a in range(len(self.x))]
+        for a in range(len(self.x)):
+            for b in range(a + 1) if full else (a,):
+                _entry(parts[a], parts[b], known, out[packed_size(a) + b if full else a])
+
+    def _scaled(self, a: int, factor: float) -> dict[str, Any]:
+        """Slope times deviation of each source of a feature, 0 where its value is missing."""
+        missing = np.isnan(self.x[a])
+        parts = {source: (slope * factor) * self.deviations[source] for source, slope in self.slopes[a].items()}
+        return {s: np.where(missing, 0.0, part) for s, part in parts.items()} if missing.any() else parts
+
+
+def _known(r: Any) -> Any:
+    """Correlations with 0 where there is none."""
+    gaps = np.isnan(r)
+    return np.where(gaps, 0.0, r) if gaps.any() else r
+
+
+def _entry(left: Mapping[str, Any], right: Mapping[str, Any], known: Mapping[tuple[str, str], Any], out: Array) -> None:
+    """The sum over pairs of sources into one line of the covariance."""
+    empty = True
+    for s, u in left.items():
+        for t, v in right.items():
+            r = 1.0 if s == t else known.get((s, t), known.get((t, s), 0.0))
+            if isinstance(r, float) and r == 0.0:
+                continue
+            direct = empty and out.dtype == np.float64
+            product = np.multiply(u, v, out=out if direct else None)
+            if not (isinstance(r, float) and r == 1.0):
+                product = np.multiply(product, r, out=out if direct else None)
+            if not direct:
+                out[:] = product if empty else out + product
+            empty = False
+    if empty:
+        out[:] = 0.0

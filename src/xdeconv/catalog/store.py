@@ -1,0 +1,291 @@
+"""Preparing a store: one pass turns any readable catalogue into shuffled, uncompressed Arrow shards.
+
+Reading goes in runs of bounded size. A run's rows are sorted by shard and written as one file with one record batch a
+shard; afterwards each shard is gathered from all runs and sorted by a hash of its rows' keys. Every file appears under
+its name only when it is whole and on disk, so that a killed preparation goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..system.files import write_atomically
+from .blocks import hashed
+from .conventions import known_units
+from .expressions import Expression
+from .finding import nearest
+from .readers import Table, numbers, open_table, rows_of
+from .readers.arrow import with_units
+from .readers.store import FORMAT, MANIFEST, VERSION, read_manifest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+KEY = "__key"
+RUN_BYTES = 1 << 27
+SHARD_ROWS = 1 << 20
+BATCH_ROWS = 1 << 16
+TEXT_BYTES_A_ROW = 300  # a guess that only sets how many shards a text file of unknown length is given
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a preparation does; going on with one must mean the same plan."""
+
+    inputs: list[list[Any]]
+    columns: list[str]
+    where: str | None
+    seed: int
+    shards: int
+    key: str | None
+    run_bytes: int
+
+
+def prepare(
+    data: Any,
+    output: str | os.PathLike[str],
+    *,
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
+    seed: int = 0,
+    shard_rows: int = SHARD_ROWS,
+    run_bytes: int = RUN_BYTES,
+    skip_bad_files: bool = False,
+    report: Report = lambda text: None,
+) -> Path:
+    """Write a store of some or all columns; rows are dealt to shards by a hash of random_index, or of their place.
+
+    Called again after it was killed, it goes on; a finished store is left as it is.
+    """
+    folder = Path(output)
+    table = open_table(data, skip_bad_files=skip_bad_files)
+    plan = _plan(table, columns, where, seed, shard_rows, run_bytes)
+    if (folder / MANIFEST).exists():
+        if read_manifest(folder)["plan"] != asdict(plan):
+            raise ValueError(f"{folder} is a finished store of something else: choose another folder")
+        return folder
+    work = folder / ".prepare"
+    _same_plan(work, plan)
+    runs = _write_runs(table, plan, work, skip_bad_files, report)
+    units = known_units(table.columns, table.units)
+    shards = [_shard(folder, work, runs, number, units, report) for number in range(plan.shards)]
+    _write_manifest(folder, table.name, units, plan, [shard for shard in shards if shard["rows"]], work / runs[0])
+    shutil.rmtree(work)
+    return folder
+
+
+def check_store(folder: Path) -> None:
+    """Compare every shard with its checksum."""
+    for shard in read_manifest(folder)["shards"]:
+        found = _checksum(folder / shard["file"])
+        if found != shard["sha256"]:
+            raise OSError(f"{folder / shard['file']} is damaged: its checksum is not the manifest's")
+
+
+def _plan(table: Table, columns: Sequence[str] | None, where: str | None, seed: int, rows: int, run_bytes: int) -> Plan:
+    chosen = list(dict.fromkeys(columns or table.columns))
+    for name in (*chosen, *(Expression(where).names if where else ())):
+        if name not in table.columns:
+            raise nearest(name, table.columns, table.name)
+    files = list(dict.fromkeys(piece.file for piece in table.pieces))
+    inputs: list[list[Any]] = [[os.path.abspath(f), os.path.getsize(f) if os.path.exists(f) else 0] for f in files]
+    known = rows_of(table)
+    total = sum(size for _, size in inputs) // TEXT_BYTES_A_ROW if known is None else known
+    key = "random_index" if "random_index" in table.columns else None
+    return Plan(inputs, chosen, where, seed, max(1, -(-total // rows)), key, run_bytes)
+
+
+def _same_plan(work: Path, plan: Plan) -> None:
+    """Begin a preparation, or make sure that the one begun here is the same."""
+    path = work / "plan.json"
+    if path.exists():
+        if json.loads(path.read_text()) != asdict(plan):
+            raise ValueError(f"{work.parent} holds an unfinished preparation of something else: delete it first")
+        return
+    if work.parent.is_dir() and any(work.parent.iterdir()):
+        raise ValueError(f"{work.parent} is not empty and no store: choose another folder")
+    work.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, json.dumps(asdict(plan)).encode())
+
+
+# Runs
+
+
+def _write_runs(table: Table, plan: Plan, work: Path, skip: bool, report: Report) -> list[str]:
+    """Files of sorted rows; those that are there are kept."""
+    import pyarrow as pa
+
+    done = sorted(path.name for path in work.glob("run-*.arrow"))
+    start = (0, 0)
+    if done:
+        with pa.memory_map(str(work / done[-1])) as source:
+            metadata = pa.ipc.open_file(source).schema.metadata
+        start = tuple(json.loads(metadata[b"next"]))
+        report(f"going on after {len(done)} runs")
+    waiting: list[pa.RecordBatch] = []
+    place = start
+    for batch, place in _keyed(table, plan, start, skip):
+        waiting.append(batch)
+        if sum(part.nbytes for part in waiting) >= plan.run_bytes:
+            done.append(_write_run(work, len(done), waiting, place, plan))
+            report(f"read {sum(b.num_rows for b in waiting):,} rows up to {table.pieces[place[0]].file}")
+            waiting = []
+    if waiting:
+        done.append(_write_run(work, len(done), waiting, (len(table.pieces), 0), plan))
+    if not done:
+        raise ValueError(f"{table.name} has no rows" + (f" where {plan.where}" if plan.where else ""))
+    return done
+
+
+def _keyed(
+    table: Table, plan: Plan, start: tuple[int, int], skip: bool
+) -> Iterator[tuple[pa.RecordBatch, tuple[int, int]]]:
+    """The rows from a place on, with their keys, and the place after each block."""
+    import pyarrow as pa
+
+    condition = Expression(plan.where) if plan.where else None
+    extra = [*(condition.names if condition else ()), *([plan.key] if plan.key else [])]
+    names = list(dict.fromkeys([*plan.columns, *extra]))
+    for number in range(start[0], len(table.pieces)):
+        row = 0
+        for batch in _read(table, number, names, skip):
+            first, row = row, row + batch.num_rows
+            if number == start[0] and row <= start[1]:
+                continue
+            keys = _keys(batch, plan, number, first)
+            keep = np.ones(batch.num_rows, bool) if condition is None else condition.mask(_numbers(batch, condition))
+            keyed = batch.select(plan.columns).append_column(KEY, pa.array(keys))
+            yield keyed.filter(pa.array(keep)), (number, row)
+
+
+def _read(table: Table, number: int, names: list[str], skip: bool) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from table.read(table.pieces[number], names)
+    except OSError:
+        if not skip:
+            raise
+
+
+def _numbers(batch: pa.RecordBatch, condition: Expression) -> dict[str, np.ndarray]:
+    return {name: numbers(batch, name) for name in condition.names}
+
+
+def _keys(batch: pa.RecordBatch, plan: Plan, piece: int, first: int) -> np.ndarray:
+    """Hashes of random_index where there is one, else of the rows' places."""
+    place = (np.uint64(piece) << np.uint64(40)) + np.arange(first, first + batch.num_rows, dtype=np.uint64)
+    if plan.key is None:
+        return hashed(place, plan.seed)
+    found = numbers(batch, plan.key)
+    if found.dtype.kind == "f":
+        found = np.where(np.isnan(found), place, np.nan_to_num(found))
+    return hashed(found.astype(np.uint64), plan.seed)
+
+
+def _write_run(work: Path, number: int, batches: list[pa.RecordBatch], place: tuple[int, int], plan: Plan) -> str:
+    """One file with the rows of each shard as one record batch."""
+    import pyarrow as pa
+
+    table = pa.Table.from_batches([batch.cast(batches[0].schema) for batch in batches])
+    shard = table.column(KEY).to_numpy() % np.uint64(plan.shards)
+    order = np.argsort(shard, kind="stable")
+    ends = np.searchsorted(shard[order], np.arange(plan.shards + 1, dtype=np.uint64))
+    table = table.take(pa.array(order)).combine_chunks()
+    schema = table.schema.with_metadata({"next": json.dumps(place)})
+    name = f"run-{number:06d}.arrow"
+    parts = (_slice(table, ends[s], ends[s + 1]) for s in range(plan.shards))
+    _write_ipc(work / name, schema, parts)
+    return name
+
+
+def _slice(table: pa.Table, start: int, stop: int) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    found = table.slice(int(start), int(stop - start)).combine_chunks().to_batches()
+    return found[0] if found else pa.RecordBatch.from_pylist([], schema=table.schema)
+
+
+def _write_ipc(path: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+    """Write beside, force to disk, rename."""
+    import pyarrow as pa
+
+    partial = path.with_name(f".{path.name}.partial")
+    with open(partial, "wb") as file:
+        with pa.ipc.new_file(file, schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch.replace_schema_metadata(schema.metadata))
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+
+
+# Shards
+
+
+def _shard(folder: Path, work: Path, runs: list[str], number: int, units: Any, report: Report) -> dict[str, Any]:
+    """One shard from all runs, in the order of its keys; its facts, which are kept so that it is not made twice."""
+    import pyarrow as pa
+
+    facts, name = work / f"shard-{number:06d}.json", f"shard-{number:06d}.arrow"
+    if facts.exists():
+        return json.loads(facts.read_text())
+    parts = []
+    for run in runs:
+        parts.append(pa.ipc.open_file(pa.memory_map(str(work / run))).get_batch(number))
+    table = pa.Table.from_batches(parts)
+    table = table.take(pa.array(np.argsort(table.column(KEY).to_numpy(), kind="stable"))).drop_columns([KEY])
+    table = _without_nulls(table.combine_chunks().replace_schema_metadata(None))
+    schema = with_units(table.schema, units)
+    batches = (batch.cast(schema) for batch in table.to_batches(max_chunksize=BATCH_ROWS))
+    _write_ipc(folder / name, schema, batches)
+    found = {"file": name, "rows": table.num_rows, "bytes": os.path.getsize(folder / name),
+             "sha256": _checksum(folder / name)}  # fmt: skip
+    write_atomically(facts, json.dumps(found).encode())
+    report(f"shard {number + 1}: {table.num_rows:,} rows")
+    return found
+
+
+def _without_nulls(table: pa.Table) -> pa.Table:
+    """NaN instead of null in columns of floats, so that a map of the file is the array."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for i, column in enumerate(table.schema):
+        if pa.types.is_floating(column.type) and table.column(i).null_count:
+            filled = pc.fill_null(table.column(i), pa.scalar(float("nan"), column.type))
+            table = table.set_column(i, column.name, filled)
+    return table
+
+
+def _checksum(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _write_manifest(
+    folder: Path, source: str, units: Mapping[str, str], plan: Plan, shards: list[dict[str, Any]], run: Path
+) -> None:
+    import datetime
+
+    import pyarrow as pa
+
+    from .. import __version__
+
+    types = {f.name: str(f.type) for f in pa.ipc.open_file(pa.memory_map(str(run))).schema}
+    columns = [{"name": n, "type": types[n], "unit": units.get(n)} for n in plan.columns]
+    made = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    manifest = {
+        "format": FORMAT, "version": VERSION, "rows": sum(shard["rows"] for shard in shards), "columns": columns,
+        "batch_rows": BATCH_ROWS, "shards": shards, "plan": asdict(plan),
+        "provenance": {"source": source, "made": made, "xdeconv": __version__},
+    }  # fmt: skip
+    write_atomically(folder / MANIFEST, json.dumps(manifest, indent=1).encode())

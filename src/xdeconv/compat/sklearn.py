@@ -1,0 +1,271 @@
+"""XDGMM: the scikit-learn shell around fit() and Mixture."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, DensityMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ..fitting._fit import fit
+from ..fitting.initial import Start
+from ..fitting.plan import at_least
+from ..methods import EM, SGD, Method, suited_step
+from ..methods.prior import Prior
+from ..mixture._mixture import Mixture, square_root
+from ..rows import tables as tabular
+from ..rows.checks import to_array
+
+Array = np.ndarray
+METHODS = ("em", "minibatch-em", "sgd")
+REG_COVAR = 1e-6
+
+
+class XDGMM(DensityMixin, BaseEstimator):
+    """Extreme deconvolution with scikit-learn's habits; NaN in X means missing.
+
+    Parameters are those of ``GaussianMixture`` where it has them. ``method`` is em, minibatch-em, sgd, or a method of
+    your own (``xd.EM(...)``, ``xd.SGD(...)``). ``reg_covar`` is a variance in the units of X: EM adds it to every
+    covariance as scikit-learn does, SGD takes it as the ``w`` of the prior. ``prior`` is an :class:`xdeconv.Prior`. A
+    method of your own has its own prior, and needs neither of them. ``batch_size`` is the rows of an update of sgd and
+    of EM with a step below 1; EM with step 1 sees all rows at once.
+
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(500, 2))
+    >>> model = XDGMM(2, random_state=0).fit(X, error=np.full((500, 2), 0.1))
+    >>> model.means_.shape
+    (2, 2)
+    """
+
+    mixture_: Mixture
+
+    def __init__(
+        self,
+        n_components: int = 1,
+        *,
+        method: str | Method = "em",
+        tol: float = 1e-5,
+        reg_covar: float = REG_COVAR,
+        prior: Prior | None = None,
+        max_iter: int | None = None,
+        batch_size: int = 512,
+        n_init: int = 1,
+        init_params: str | Start = "kmeans",
+        standardize: bool = True,
+        random_state: Any = None,
+        warm_start: bool = False,
+        device: str | None = None,
+        dtype: str | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.n_components = n_components
+        self.method = method
+        self.tol = tol
+        self.reg_covar = reg_covar
+        self.prior = prior
+        self.max_iter = max_iter
+        self.batch_size = batch_size
+        self.n_init = n_init
+        self.init_params = init_params
+        self.standardize = standardize
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.device = device
+        self.dtype = dtype
+        self.verbose = verbose
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        noise: Any = None,
+        error: Any = None,
+        projection: Any = None,
+        weight: Any = None,
+        log_prior: Any = None,
+        validation: Any = None,
+    ) -> Self:
+        """Fit to rows X (n, p) with noise (n, p, p), (n, p), (1, p, p) or (p,); ``y`` is ignored."""
+        noise, error = self._beside(X, noise, error)
+        names, units = tabular.names(X), None if projection is not None else tabular.column_units(X)
+        X = self._rows(X, reset=True)
+        again = self.warm_start and hasattr(self, "mixture_")
+        result = fit(
+            X,
+            None if again else self.n_components,
+            mixture=self.mixture_ if again else None,
+            noise=noise,
+            error=error,
+            projection=projection,
+            weight=weight,
+            log_prior=log_prior,
+            validation=validation,
+            method=self._method(X.shape[1] if projection is None else np.shape(projection)[-1]),
+            batch_rows=self._batch_rows(len(X)),
+            epochs=self.max_iter,
+            tol=self.tol,
+            start=self.init_params if isinstance(self.init_params, Start) else Start(centers=self.init_params),  # type: ignore[arg-type]
+            restarts=self.n_init,
+            seed=int(self._random().randint(2**31 - 1)),
+            standardize=self.standardize,
+            device=self.device,
+            dtype=self.dtype,
+            verbose=self.verbose,
+        )
+        self.mixture_ = result.mixture
+        if names is not None and projection is None:
+            self.mixture_ = result.mixture.with_(labels=names, units=units)
+        elif units is not None:
+            self.mixture_ = result.mixture.with_(units=units)
+        self.history_ = result.history
+        self.converged_ = result.converged
+        self.lower_bounds_ = [epoch.loglik for epoch in result.history if epoch.restart == result.restart]
+        self.n_iter_ = len(self.lower_bounds_)
+        self.lower_bound_ = result.loglik
+        self._fitted_with_noise = noise is not None or error is not None
+        return self
+
+    def _method(self, d: int) -> Method:
+        if self.reg_covar < 0:
+            raise ValueError(f"reg_covar must not be negative, got {self.reg_covar}")
+        if not isinstance(self.method, str):
+            if self.prior is not None:
+                raise ValueError(f"method={self.method} has its own prior: give prior={self.prior} there")
+            if self.reg_covar != REG_COVAR:
+                raise ValueError(f"method={self.method} has its own prior: reg_covar={self.reg_covar} is not used")
+            return self.method
+        if self.method == "em":
+            return EM(prior=self.prior, inflate=self.reg_covar)
+        if self.method == "minibatch-em":
+            step = suited_step(self.batch_size, self.n_components, d)
+            return EM(step=step, prior=self.prior, inflate=self.reg_covar)
+        if self.method == "sgd":
+            return SGD(prior=self.prior or Prior(w=self.reg_covar, c=0.0))
+        raise ValueError(f"method must be one of {METHODS} or an xd.EM or xd.SGD, got {self.method!r}")
+
+    def _random(self) -> np.random.RandomState:
+        """Random numbers as scikit-learn has them; without a seed, others than those that all the process shares."""
+        return np.random.RandomState() if self.random_state is None else check_random_state(self.random_state)
+
+    def _batch_rows(self, n: int) -> int | None:
+        """Rows of an update; None where each sees all rows."""
+        if self.method == "em" or (isinstance(self.method, EM) and self.method.step == 1):
+            return None
+        return max(1, min(at_least(1, self.batch_size, "batch_size"), n))
+
+    def _beside(self, X: Any, noise: Any, error: Any) -> tuple[Any, Any]:
+        """Noise and errors in the order and the units of the columns of X, when they are tables."""
+        names = tabular.names(X) or ()
+        noise, error = tabular.in_order(noise, names), tabular.in_order(error, names)
+        return tabular.in_units_of(noise, X, 2, "noise"), tabular.in_units_of(error, X, 1, "error")
+
+    @property
+    def weights_(self) -> Array:
+        return self.mixture_.weights
+
+    @property
+    def means_(self) -> Array:
+        return self.mixture_.means
+
+    @property
+    def covariances_(self) -> Array:
+        return self.mixture_.covariances
+
+    @property
+    def precisions_(self) -> Array:
+        return np.linalg.inv(self.mixture_.covariances)
+
+    @property
+    def precisions_cholesky_(self) -> Array:
+        """Upper triangular P (k, d, d) with P P^T the precisions."""
+        factors = np.linalg.cholesky(self.mixture_.covariances)
+        return np.linalg.inv(factors).transpose(0, 2, 1)
+
+    def score_samples(self, X: Any, *, noise: Any = None, error: Any = None, projection: Any = None) -> Array:
+        """Log-density of each row (n,)."""
+        mixture = self._fitted(X, noise, error)
+        noise, error = self._beside(X, noise, error)
+        return mixture.log_prob(self._rows(X), noise, projection, error=error)
+
+    def score(
+        self, X: Any, y: Any = None, *, noise: Any = None, error: Any = None, projection: Any = None, weight: Any = None
+    ) -> float:
+        """Mean log-density per unit of weight."""
+        mixture = self._fitted(X, noise, error)
+        noise, error = self._beside(X, noise, error)
+        return mixture.score(self._rows(X), noise, projection, error=error, weight=weight)
+
+    def predict_proba(self, X: Any, *, noise: Any = None, error: Any = None, projection: Any = None) -> Array:
+        """Responsibilities (n, k)."""
+        mixture = self._fitted(X, noise, error)
+        noise, error = self._beside(X, noise, error)
+        return mixture.responsibilities(self._rows(X), noise, projection, error=error)
+
+    def predict(self, X: Any, *, noise: Any = None, error: Any = None, projection: Any = None) -> Array:
+        """The most probable component of each row (n,)."""
+        return self.predict_proba(X, noise=noise, error=error, projection=projection).argmax(1)
+
+    def sample(self, n_samples: int = 1) -> tuple[Array, Array]:
+        """Draws (n_samples, d) of true values, and the component of each."""
+        check_is_fitted(self, "mixture_")
+        if n_samples < 1:
+            raise ValueError(f"n_samples must be at least 1, got {n_samples}")
+        rng = self._random()
+        component = np.sort(rng.choice(len(self.weights_), size=n_samples, p=self.weights_))
+        z = rng.standard_normal((n_samples, self.means_.shape[1]))
+        root = square_root(self.covariances_)[component]
+        return self.means_[component] + np.einsum("nde,ne->nd", root, z), component
+
+    def n_parameters(self) -> int:
+        """Free parameters of the mixture."""
+        k, d = self.means_.shape
+        return k * (d + d * (d + 1) // 2) + k - 1
+
+    def bic(self, X: Any, *, noise: Any = None, error: Any = None, projection: Any = None) -> float:
+        """Bayesian information criterion; less is better."""
+        log_prob = self.score_samples(X, noise=noise, error=error, projection=projection)
+        return float(-2 * log_prob.sum() + self.n_parameters() * np.log(len(log_prob)))
+
+    def aic(self, X: Any, *, noise: Any = None, error: Any = None, projection: Any = None) -> float:
+        """Akaike information criterion; less is better."""
+        log_prob = self.score_samples(X, noise=noise, error=error, projection=projection)
+        return float(-2 * log_prob.sum() + 2 * self.n_parameters())
+
+    def _rows(self, X: Any, reset: bool = False) -> Array:
+        if not reset:
+            check_is_fitted(self, "mixture_")
+        unreadable = hasattr(X, "colnames") or isinstance(X, (Mapping, np.ndarray))
+        if unreadable and tabular.names(X) is not None:
+            X = self._arrow(X)
+        return validate_data(
+            self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=1
+        )
+
+    def _arrow(self, table: Any) -> Any:
+        """An astropy table, a dict or a structured array as a table whose names scikit-learn can read."""
+        import pyarrow as pa
+
+        values = to_array(table, "X")
+        return pa.table({name: values[:, a] for a, name in enumerate(tabular.names(table) or ())})
+
+    def _fitted(self, X: Any, noise: Any, error: Any) -> Mixture:
+        check_is_fitted(self, "mixture_")
+        tabular.refuse_other_units(X, self.mixture_.labels, self.mixture_.units)
+        if self._fitted_with_noise and noise is None and error is None:
+            warnings.warn(
+                "this model was fitted with noise and is asked about rows without: it takes them as exact values. "
+                "Give noise= (zero where values are exact) to silence this; GridSearchCV needs metadata routing",
+                UserWarning,
+                stacklevel=3,
+            )
+        return self.mixture_
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags

@@ -1,0 +1,3 @@
+"""fit(): from what a user says to a mixture, by one loop.
+
+It imports from search and everything below."""

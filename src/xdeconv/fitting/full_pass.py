@@ -1,0 +1,49 @@
+"""Sums over all rows of a source, on all ranks, or where the rows live: what a full pass is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from .. import kernels
+from ..kernels.options import Options
+from ..rows.batch import Batch
+from ..rows.data import Source
+from ..system.ranks import rank, sum_over_ranks, world
+
+Parameters = tuple[Tensor, Tensor, Tensor]
+
+
+def summed(source: Source, function: Callable[[Batch], Tensor], size: int, device: torch.device) -> Tensor:
+    """The sum (size,) of function(batch) over all rows, in their order; float64, the same bits on every rank.
+
+    A source with a method ``sum_there`` is asked first: it may send the function to its rows, or answer None.
+    """
+    if hasattr(source, "sum_there") and world() == 1:
+        found = source.sum_there(function)
+        if found is not None:
+            return found
+    total = torch.zeros(size, dtype=torch.float64, device=device)
+    for batch in source.batches(0, rank=rank(), world=world()):
+        total += function(batch)
+    return sum_over_ranks(total)
+
+
+def stats_of(batch: Batch, parameters: Parameters, options: Options) -> Tensor:
+    """The sums that methods learn from, as :class:`xdeconv.kernels.stats.Stats` packs them."""
+    return kernels.accumulate(*parameters, batch, options).packed
+
+
+def score_of(batch: Batch, parameters: Parameters, options: Options) -> Tensor:
+    """Weighted log-likelihood and weight (2,)."""
+    log_prob = kernels.log_prob(*parameters, batch, options).double()
+    total = log_prob.sum() if batch.weight is None else batch.weight.double() @ log_prob
+    return torch.stack([total, batch.total_weight()])
+
+
+def weight_of(batch: Batch) -> Tensor:
+    """Weight, and how many rows have nothing observed (2,)."""
+    empty = batch.x.isnan().all(0).sum().double() if batch.missing else torch.zeros_like(batch.total_weight())
+    return torch.stack([batch.total_weight(), empty])

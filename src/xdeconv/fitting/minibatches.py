@@ -1,0 +1,159 @@
+"""One update of a minibatch method: plainly, or on a GPU as a replayed CUDA graph, so that small batches are fast."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import kernels
+from ..kernels.options import Options
+from ..kernels.stats import Stats
+from ..methods import EM, SGD, Method, State
+from ..rows.batch import Batch
+from ..system.ranks import joined, sum_over_ranks
+
+log = logging.getLogger("xdeconv")
+WARM_UPS = 3
+ROW_TENSORS = ("x", "noise", "projection", "weight", "label", "log_prior")
+CAPTURABLE = (torch.optim.Adam, torch.optim.AdamW)
+
+
+@dataclass
+class Steps:
+    """Updates one after the other, and the weight and log-likelihood of the rows that they saw."""
+
+    method: Method
+    total: float
+    options: Options
+    device: torch.device
+    rows: Tensor = field(init=False)
+    loglik: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rows = torch.zeros((), dtype=torch.float64, device=self.device)
+        self.loglik = torch.zeros((), dtype=torch.float64, device=self.device)
+
+    def begin(self) -> None:
+        """Start counting rows and likelihood from zero."""
+        self.rows.zero_()
+        self.loglik.zero_()
+
+    def step(self, state: Any, batch: Batch) -> Any:
+        """The state after one batch."""
+        log_weights, means, covariances = state.parameters()
+        return self._updated(state, kernels.accumulate(log_weights, means, covariances, batch, self.options))
+
+    def run(self, state: Any, batches: Iterator[Batch]) -> Iterator[Any]:
+        """The states after one batch and the next; of several ranks, a batch is the union of theirs."""
+        if not joined():
+            for one in batches:
+                state = self.step(state, one)
+                yield state
+            return
+        while True:
+            batch: Batch | None = next(batches, None)
+            log_weights, means, V = state.parameters()
+            if batch is None:  # other ranks may have more: this one adds nothing to theirs
+                stats = Stats.zeros(len(means), means.shape[1], self.device)
+            else:
+                stats = kernels.accumulate(log_weights, means, V, batch, self.options)
+            told = sum_over_ranks(torch.cat([stats.packed, stats.packed.new_full((1,), float(batch is not None))]))
+            if told[-1] == 0:
+                return
+            state = self._updated(state, Stats(told[:-1], stats.k, stats.d))
+            yield state
+
+    def _updated(self, state: Any, stats: Stats) -> Any:
+        self.rows += stats.rows
+        self.loglik += stats.loglik
+        return self.method.update(state, stats, self.total)
+
+
+@dataclass
+class GraphSteps(Steps):
+    """The same for batches of one size on a GPU: launches are recorded once and replayed."""
+
+    size: int = 0
+    graph: torch.cuda.CUDAGraph | None = None
+    batch: Batch | None = None
+    state: Any = None
+
+    def step(self, state: Any, batch: Batch) -> Any:
+        """The state after one batch; odd sizes are done plainly."""
+        if batch.n != self.size:
+            return super().step(state, batch)
+        if self.graph is None:
+            self._record(state, batch)
+        elif state is not self.state:
+            _overwrite(self.state, state)
+        assert self.graph is not None
+        assert self.batch is not None
+        for name in ROW_TENSORS:
+            values = getattr(batch, name)
+            if values is not None and values is not getattr(self.batch, name):
+                getattr(self.batch, name).copy_(values)
+        self.graph.replay()
+        return self.state
+
+    def _record(self, state: Any, batch: Batch) -> None:
+        """Warm up on a side stream, undo what that changed, and record one update."""
+        changes: dict[str, Any] = {name: t.clone() for name in ROW_TENSORS if (t := getattr(batch, name)) is not None}
+        self.batch = replace(batch, **changes)
+        self.state = _owned(state)
+        kept = {name: tensor.detach().clone() for name, tensor in self.state.tensors().items()}
+        counted = self.rows.clone(), self.loglik.clone()
+        side = torch.cuda.Stream(self.device)
+        side.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UPS):
+                self._update()
+        torch.cuda.current_stream(self.device).wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            self._update()
+        for name, tensor in self.state.tensors().items():
+            tensor.copy_(kept[name]) if name in kept else tensor.zero_()
+        self.rows.copy_(counted[0])
+        self.loglik.copy_(counted[1])
+        self.graph = graph
+
+    def _update(self) -> None:
+        assert self.batch is not None
+        _overwrite(self.state, super().step(self.state, self.batch))
+
+
+def make_steps(
+    method: Method, total: float, options: Options, device: torch.device, size: int | None, held: bool
+) -> Steps:
+    """Replayed steps where they help and can be recorded: rows held on one GPU, EM or Adam with plain schedules."""
+    plain = Steps(method, total, options, device)
+    if device.type != "cuda" or size is None or not held or joined():
+        return plain
+    if getattr(method, "fixed", None) is not None:
+        return plain
+    if not (isinstance(method, EM) or (isinstance(method, SGD) and method.optimizer in CAPTURABLE)):
+        return plain
+    return GraphSteps(method, total, options, device, size=size)
+
+
+def _owned(state: Any) -> Any:
+    """A state whose tensors nobody else holds, to be written in place."""
+    if hasattr(state, "optimizer"):
+        return replace(state, seen=state.seen.clone())
+    return replace(state, **{name: tensor.clone() for name, tensor in state.tensors().items()})
+
+
+def _overwrite(state: State, values: State) -> None:
+    """Write another state's numbers into a state's own memory; zero where an optimiser has not begun."""
+    source = values.tensors()
+    with torch.no_grad():
+        for name, tensor in state.tensors().items():
+            if name not in source:
+                tensor.zero_()
+            elif tensor.data_ptr() != source[name].data_ptr():
+                tensor.copy_(source[name])

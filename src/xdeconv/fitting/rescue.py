@@ -1,0 +1,78 @@
+"""Numerical trouble in a fit: how it is noticed, and the small prior that leads out of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..methods import Fixed, State
+from ..methods.prior import Prior
+
+ROUNDING = 1e-5  # of the mean log-likelihood in float32, relative
+ALMOST_SINGULAR = 1e-9
+COLLAPSED = 1e-24  # of the variance of the whole mixture: a component has no size any more
+RESCUE = 1e-6  # of a typical component's variances
+LEAST = 1e-8  # of the variance of the whole mixture, for typical ones
+NOTHING = 1e-30  # a variance that is none
+REMEDY = (
+    "A component that shrinks onto rows without noise (repeated rows, constant columns, far outliers) needs a prior: "
+    "method=xd.EM(prior=xd.Prior(w=...))"
+)
+
+
+class NumericalTrouble(ArithmeticError):
+    """A pass met NaN, a covariance that is not positive definite, or a likelihood that fell."""
+
+
+def refuse_trouble(after: State, loglik: float, single: bool) -> None:
+    """Raise NumericalTrouble unless likelihood and parameters are sound; in float32 singular counts as unsound."""
+    if not np.isfinite(loglik):
+        raise NumericalTrouble("the likelihood is not finite")
+    log_weights, means, V = after.parameters()
+    if not bool(means.isfinite().all() & V.isfinite().all() & ~log_weights.isnan().any()):
+        raise NumericalTrouble("a parameter is not finite")
+    slack = (0.0 if single else ALMOST_SINGULAR) * V.diagonal(dim1=-2, dim2=-1)
+    widened = (V + torch.diag_embed(slack.clamp(min=1e-300))).cpu()
+    try:
+        np.linalg.cholesky(widened.numpy())
+    except np.linalg.LinAlgError as problem:
+        failed = int(torch.linalg.cholesky_ex(widened).info.argmax())
+        raise NumericalTrouble(f"the covariance of component {failed} is not positive definite") from problem
+    variances = V.diagonal(dim1=-2, dim2=-1)
+    gone = (variances > 0) & (variances < COLLAPSED * whole_variance(after))
+    if bool(gone.any()):
+        raise NumericalTrouble(f"component {int(gone.nonzero()[0, 0])} has shrunk to nothing")
+
+
+def whole_variance(state: State) -> torch.Tensor:
+    """Variances (d,) of the mixture as a whole."""
+    log_weights, means, V = state.parameters()
+    weights = log_weights.exp()
+    return weights @ V.diagonal(dim1=-2, dim2=-1) + weights @ (means - weights @ means).square()
+
+
+def refuse_fall(before: float, after: float) -> None:
+    """Raise NumericalTrouble when a likelihood that must rise fell by more than rounding."""
+    if before - after > ROUNDING * (1 + abs(after)):
+        raise NumericalTrouble(f"the likelihood fell by {before - after:.3g} per row")
+
+
+def rescued(method: Any, state: State) -> tuple[Any, State] | None:
+    """The method with a prior far below the variances of a typical component, and the state with none below it.
+
+    None if the method has a prior already.
+    """
+    if getattr(method, "prior", None) is not None:
+        return None
+    log_weights, means, V = state.parameters()
+    order = V.diagonal(dim1=-2, dim2=-1).sort(dim=0)
+    share = log_weights.exp()[order.indices].cumsum(0)
+    typical = order.values.gather(0, (share < 0.5).sum(0, keepdim=True).clamp(max=len(V) - 1))[0]
+    whole = whole_variance(state)
+    w = RESCUE * torch.maximum(typical, LEAST * torch.where(whole > NOTHING, whole, 1.0))  # 1: a constant column
+    helped = replace(method, prior=Prior(w=tuple(w.tolist())))
+    held = (getattr(method, "fixed", None) or Fixed()).mask("covariances", len(V), V.device)[:, None, None]
+    return helped, helped.moved(state, (log_weights, means, torch.where(held, V, V + torch.diag_embed(w))))

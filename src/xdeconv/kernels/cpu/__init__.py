@@ -1,0 +1,181 @@
+"""The CPU backend: fixed chunks of rows for any number of threads, their sums merged in order."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...rows.batch import Batch
+from ...system.threads import threads, together
+from ..options import DEFAULT, Options
+from ..stats import Stats
+
+if TYPE_CHECKING:
+    from .pairs import Kind
+
+MAX_DIMENSION = 16
+CHUNK_PAIRS = 1 << 18
+MAX_CHUNKS = 256
+BOUND_DIMENSION, BOUND_COMPONENTS = 5, 32  # with less, a pair costs little more than its bound
+BOUND_DENSITIES = 512  # where there are no sums to save
+
+
+def refuses(batch: Batch, k: int, d: int) -> str | None:
+    """Why this backend cannot take a batch, or None."""
+    if batch.device.type != "cpu":
+        return f"the rows are on {batch.device}"
+    if batch.dtype not in (torch.float32, torch.float64):
+        return f"the rows are {batch.dtype}: use float32 or float64"
+    if max(batch.p, d) > MAX_DIMENSION:
+        return f"{max(batch.p, d)} dimensions are more than {MAX_DIMENSION}"
+    return None
+
+
+def accumulate(
+    log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT
+) -> Stats:
+    """The five sums over the rows of a batch; the same bits for any number of threads."""
+    from .scratch import SUMS
+
+    k, d = means.shape
+    run = _Run(log_weights, means, covariances, batch, SUMS, options.skip)
+    sums, totals = np.zeros((k, run.kind.sums)), np.zeros(2)
+    for part, total in run.chunks():
+        sums += part
+        totals += total
+    q, g, packed = (torch.from_numpy(part) for part in np.split(sums, [1, 1 + d], axis=1))
+    a, b = torch.tril_indices(d, d)
+    G = torch.zeros(k, d, d, dtype=torch.float64)
+    G[:, a, b] = G[:, b, a] = packed
+    if run.whitening is not None:
+        g = (run.whitening.mT @ g[..., None])[..., 0]
+        G = run.whitening.mT @ (G - torch.diag_embed(q.expand(k, d))) @ run.whitening
+    return Stats(torch.cat([torch.from_numpy(totals), q.reshape(-1), g.reshape(-1), G.reshape(-1)]), k, d)
+
+
+def log_prob(
+    log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT
+) -> Tensor:
+    """Log-density of each row (n,); memory does not grow with n k."""
+    from .scratch import LOG_PROB
+
+    run = _Run(log_weights, means, covariances, batch, LOG_PROB, options.skip)
+    run.chunks()
+    return torch.from_numpy(run.log_prob)
+
+
+def log_joint(
+    log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT
+) -> Tensor:
+    """log alpha_j + log N(x_i | R_i m_j, T_ij), (n, k)."""
+    from .scratch import LOG_JOINT
+
+    run = _Run(log_weights, means, covariances, batch, LOG_JOINT, False)
+    run.chunks()
+    return torch.from_numpy(run.log_joint)
+
+
+class _Run:
+    """The arrays of one call, and the loop that computes a chunk of its rows."""
+
+    def __init__(
+        self, log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, want: int, skip: bool
+    ) -> None:
+        from . import loops as numba_rows
+        from . import scratch as numba_memory
+        from .pairs import Kind
+
+        k, d = means.shape
+        log_weights, means, covariances = (t.detach().double() for t in (log_weights, means, covariances))
+        n, p, projected = batch.n, batch.p, batch.projection is not None
+        noise = "shared" if batch.shared else "full" if batch.full else "diagonal"
+        kind = Kind(d, p, noise, projected, not batch.shared and (batch.missing or projected), _bits(batch))
+        worth = d >= BOUND_DIMENSION and k >= (BOUND_DENSITIES if want == numba_memory.LOG_PROB else BOUND_COMPONENTS)
+        bounded = skip and worth and not projected and not batch.shared
+        self.kind, self.k, self.n = kind, k, n
+        self.components, pivots, self.whitening = _components(log_weights, means, covariances, batch, kind)
+        self.how = numba_memory.steps(kind, want, skip, bounded), numba_memory.shape(kind, want, skip, bounded)
+        empty = batch.x.new_empty(0)
+        S = batch.x.new_empty(0, 1) if batch.shared else batch.x.new_zeros(p, 1) if batch.noise is None else batch.noise
+        R = batch.x.new_empty(0, n) if batch.projection is None else batch.projection.reshape(-1, n)
+        unit = np.zeros(p) if batch.scale is None else batch.scale.double().log().numpy()
+        self.arguments = (
+            self.components, pivots,
+            batch.x.numpy(), S.expand(-1, n).numpy(), R.numpy(),
+            (empty if batch.weight is None else batch.weight).numpy(),
+            (empty[None] if batch.log_prior is None else batch.log_prior).numpy(),
+            (empty if batch.label is None else batch.label).long().numpy(),
+            unit + 0.5 * math.log(2 * math.pi),
+            (1 / covariances.diagonal(dim1=1, dim2=2).mean(0)).numpy(),
+        )  # fmt: skip
+        dtype = self.components.dtype
+        self.log_prob = np.empty(n if want == numba_memory.LOG_PROB else 0, dtype)
+        self.log_joint = np.empty((n, k) if want == numba_memory.LOG_JOINT else (0, k), dtype)
+        self.loop = numba_rows.loop(kind.bits)
+
+    def chunks(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Compute all rows; the sums (k, ...) and totals (rows, loglik) of each chunk, in order."""
+        from . import scratch as numba_memory
+        from .tiles import TILE
+
+        size = max(-(-CHUNK_PAIRS // self.k), -(-self.n // MAX_CHUNKS))
+        size = -(-size // TILE) * TILE
+        starts = range(0, self.n, size)
+        results = [(np.zeros((0, self.kind.sums)), np.zeros(2))] * len(starts)
+        turn = itertools.count()
+
+        def work(_: int) -> None:
+            memory = numba_memory.scratch(self.kind, self.k, _memory)
+            at = numba_memory.places(memory, self.components)
+            while (c := next(turn)) < len(starts):
+                sums, totals = np.zeros((self.k, self.kind.sums)), np.zeros(2)
+                self.loop(*self.how, at, memory, *self.arguments, starts[c], min(starts[c] + size, self.n),
+                          self.log_prob, self.log_joint, sums, totals)  # fmt: skip
+                results[c] = sums, totals
+
+        together("kernel", work, min(threads(), len(starts)))
+        return results
+
+
+def _memory(numbers: int, dtype: np.dtype) -> np.ndarray:
+    """Memory that starts at a cache line, with whatever is in it."""
+    memory = np.empty(numbers * dtype.itemsize + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    return memory[start : start + numbers * dtype.itemsize].view(dtype)
+
+
+def _bits(batch: Batch) -> int:
+    return 32 if batch.dtype == torch.float32 else 64
+
+
+def _components(
+    log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, kind: Kind
+) -> tuple[np.ndarray, np.ndarray, Tensor | None]:
+    """Tables of components (whole groups of W lines) and of half the log pivots of V (k, d), and the shared L^-1."""
+    k, d = means.shape
+    offset, V, whitening = log_weights, covariances, None
+    L = _cholesky(V)
+    pivots = L.diagonal(dim1=1, dim2=2).log()
+    matrix = V
+    if kind.noise == "shared":
+        L = _cholesky(V + batch.covariance().double())
+        matrix = whitening = torch.linalg.solve_triangular(L, torch.eye(d, dtype=torch.float64), upper=False)
+        offset = offset - L.diagonal(dim1=1, dim2=2).log().sum(1)
+    a, b = torch.tril_indices(d, d)
+    table = torch.zeros(kind.lines(k), kind.component_numbers, dtype=batch.dtype)
+    table[:k, : kind.sums] = torch.cat([means, matrix[:, a, b], offset[:, None]], dim=1)
+    return table.numpy(), pivots.to(batch.dtype).numpy(), whitening
+
+
+def _cholesky(V: Tensor) -> Tensor:
+    """Lower factors, NaN where there is none; NumPy's first, which never waits for other threads."""
+    try:
+        return torch.from_numpy(np.linalg.cholesky(V.detach().numpy()))
+    except np.linalg.LinAlgError:
+        L, failed = torch.linalg.cholesky_ex(V)
+    return torch.where((failed > 0)[:, None, None], torch.nan, L)

@@ -1,0 +1,163 @@
+"""What the loop over tiles is given: scratch memory, addresses of it, compiled steps, and a few whole numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import types
+
+from .pairs import Kind
+from .tiles import STATES, TILE, compiled
+
+WINDOW = 4096  # rows that are sorted by their noise, and whose sums are added up in the kernel's type
+LEVELS, PATTERNS = 256, 16  # of noise and of missing values that the sorting tells apart
+LOG_PROB, LOG_JOINT, SUMS = range(3)
+
+
+class Scratch(NamedTuple):
+    """Memory of one thread."""
+
+    state: Any  # (STATES, TILE)
+    table: Any  # (TILE, row numbers): rows one after the other
+    rows: Any  # the same in groups of W rows, column by column
+    joint: Any  # (k, TILE): log alpha N, later exp, later responsibilities
+    some: Any  # groups of the rows that one component needs
+    values: Any  # (TILE,): their entries of joint
+    bound: Any  # (k, component numbers): components that bound a tile
+    least: Any  # (d, W): the least noise of a tile, lane by lane
+    most: Any  # (d, W): the most
+    noise: Any  # (d,): at least the noise of every row of a tile
+    offsets: Any  # (k,): log alpha - log |T| / 2 of the bounding components
+    lanes: Any  # (k, sums, numbers of a register)
+    order: Any  # (WINDOW,): rows in the order of their noise
+    keys: Any  # (WINDOW,)
+    counts: Any  # (LEVELS PATTERNS + 1,)
+    every: Any  # (TILE or more,): 0, 1, 2 ...
+    index: Any  # (TILE + 2 W,): places in a tile
+    best: Any  # (TILE,): components
+    count: Any  # (1,): how many places the index holds
+
+
+class Places(NamedTuple):
+    """Addresses of the memory that steps read and write."""
+
+    state: Any
+    table: Any
+    rows: Any
+    joint: Any
+    some: Any
+    values: Any
+    bound: Any
+    least: Any
+    most: Any
+    noise: Any
+    offsets: Any
+    lanes: Any
+    every: Any
+    index: Any
+    best: Any
+    count: Any
+    components: Any
+
+
+class Steps(NamedTuple):
+    """Addresses of compiled steps, 0 for those that are not needed."""
+
+    groups_of_table: int
+    joint_of_rows: int
+    largest: int = 0
+    exponentials: int = 0
+    logarithms: int = 0
+    responsible: int = 0
+    sums_of_rows: int = 0
+    gathered: int = 0
+    noise_range: int = 0
+    bounds: int = 0
+    bound_of_rows: int = 0
+    best: int = 0
+    joint_of_best: int = 0
+    chosen: int = 0
+    scattered: int = 0
+
+
+class Shape(NamedTuple):
+    """What is wanted and how, and how many bytes a component and its sums take."""
+
+    want: int
+    skip: int
+    bounded: int
+    full: int
+    component_bytes: int
+    sums_bytes: int
+
+
+def steps(kind: Kind, want: int, skip: bool, bounded: bool) -> Steps:
+    """The steps that are needed, compiled."""
+    need: dict[str, int] = {}
+    if want != LOG_JOINT:
+        need |= {name: compiled(kind.plain, name) for name in ("largest", "logarithms")}
+        tails = want == SUMS and skip
+        need["exponentials"] = compiled(kind.plain, "exponentials_and_tails" if tails else "exponentials")
+    if want == SUMS:
+        need |= {name: compiled(kind.plain, name) for name in ("responsible", "gathered")}
+        need["sums_of_rows"] = compiled(kind, "sums_of_rows")
+    if bounded:
+        need |= {name: compiled(kind, name) for name in ("noise_range", "bounds", "bound_of_rows", "joint_of_best")}
+        need |= {name: compiled(kind.plain, name) for name in ("best", "chosen", "scattered")}
+    return Steps(compiled(kind, "groups_of_table"), compiled(kind, "joint_of_rows"), **need)
+
+
+def shape(kind: Kind, want: int, skip: bool, bounded: bool) -> Shape:
+    size = kind.bits // 8
+    return Shape(want, int(skip), int(bounded), int(kind.noise == "full"), kind.component_numbers * size,
+                 kind.sums * kind.piece * size)  # fmt: skip
+
+
+def scratch(kind: Kind, k: int, new: Callable[[int, np.dtype], np.ndarray]) -> Scratch:
+    """Scratch memory from ``new(numbers, dtype)``, which may return anything: nothing is read before it is written."""
+    lines, W = kind.lines(k), kind.width
+
+    def numbers(*shape: int) -> np.ndarray:
+        return new(math.prod(shape), np.dtype(f"f{kind.bits // 8}")).reshape(shape)
+
+    def indices(size: int) -> np.ndarray:
+        return new(size, np.dtype(np.int32))
+
+    memory = Scratch(
+        numbers(STATES, TILE), numbers(TILE, kind.row_numbers), numbers(TILE * kind.row_numbers), numbers(k, TILE),
+        numbers(TILE * kind.row_numbers), numbers(TILE), numbers(lines, kind.component_numbers),
+        numbers(kind.d, W), numbers(kind.d, W), numbers(kind.d), numbers(lines), numbers(k, kind.sums, kind.piece),
+        indices(WINDOW), indices(WINDOW), indices(LEVELS * PATTERNS + 1), indices(max(TILE, lines)),
+        indices(TILE + 2 * W), indices(TILE), new(1, np.dtype(np.int64)),
+    )  # fmt: skip
+    memory.every[:] = np.arange(len(memory.every))
+    memory.lanes[:] = 0
+    return memory
+
+
+def places(memory: Scratch, components: np.ndarray) -> Places:
+    """The addresses of scratch memory and of the table of components."""
+    fields = {name: getattr(memory, name).ctypes.data for name in Places._fields if name != "components"}
+    return Places(**fields, components=components.ctypes.data)
+
+
+def signature(number: Any) -> Any:
+    """The types of ``numba_rows.chunk``'s arguments for a number type; views of bigger arrays are welcome as data."""
+    whole, real = types.int64, types.float64
+
+    def array(kind: Any, axes: int, layout: Any = "C") -> Any:
+        return types.Array(kind, axes, layout)
+
+    axes = {"state": 2, "table": 2, "joint": 2, "bound": 2, "least": 2, "most": 2, "lanes": 3}
+    integers = dict.fromkeys(("order", "keys", "counts", "every", "index", "best"), types.int32) | {"count": whole}
+    memory = [array(integers.get(name, number), axes.get(name, 1)) for name in Scratch._fields]
+    return types.void(
+        types.NamedUniTuple(whole, len(Steps._fields), Steps), types.NamedUniTuple(whole, len(Shape._fields), Shape),
+        types.NamedUniTuple(whole, len(Places._fields), Places), types.NamedTuple(memory, Scratch),
+        array(number, 2), array(number, 2), array(number, 2, "A"), array(number, 2, "A"), array(number, 2, "A"),
+        array(number, 1, "A"), array(number, 2, "A"), array(whole, 1, "A"), array(real, 1), array(real, 1),
+        whole, whole, array(number, 1), array(number, 2), array(real, 2), array(real, 1),
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""One page of HTML that slices a mixture in a browser, without a server."""

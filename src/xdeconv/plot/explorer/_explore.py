@@ -1,0 +1,130 @@
+"""The explorer: one HTML file with a model and the code that slices it, for any browser, with no server or network."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...fitting.history import KEPT
+from ...mixture._mixture import Mixture
+from ...system.files import write_atomically
+from ..axes import span
+
+Array = np.ndarray
+SCRIPTS = ("mixture.js", "picture.js", "explorer.js", "components.js", "controls.js", "training.js", "start.js")
+TAIL = 0.001  # of the probability, beyond each end of a slider
+
+
+def explore(mixture: Mixture, path: str | os.PathLike[str], *, title: str = "Mixture") -> Path:
+    """Write a page in which a mixture can be explored: choose two coordinates, fix others, and see the density change.
+
+    The file is complete: it opens from disk, asks nothing of a network, and computes conditionals in closed form in the
+    browser. It shows the components, the history of the fit and what the mixture's ``meta`` says of data and settings.
+
+    >>> import tempfile
+    >>> mixture = Mixture([1.0], [[0.0, 1.0]], [[[1.0, 0.5], [0.5, 1.0]]], labels=["x", "y"])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     explore(mixture, Path(folder) / "page.html").name
+    'page.html'
+    """
+    target = Path(path)
+    write_atomically(target, page(mixture, title).encode())
+    return target
+
+
+def page(mixture: Mixture, title: str = "Mixture") -> str:
+    """The text of the page. Nothing of the model can become markup or code: it is data, and the script is pinned."""
+    style, script = _text("style.css"), "\n".join(_text(name) for name in SCRIPTS)
+    parts = {
+        "title": html.escape(title),
+        "policy": html.escape(_policy(style, script)),
+        "style": style,
+        "script": script,
+        "data": embedded(facts(mixture, title)),
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _text("page.html"))
+
+
+def facts(mixture: Mixture, title: str = "Mixture") -> dict[str, Any]:
+    """What the page knows, as JSON: arrays are float64 in base64, covariances as packed lower triangles."""
+    meta = {name: value for name, value in (mixture.meta or {}).items() if name != "history"}
+    a, b = np.tril_indices(mixture.d)
+    return {
+        "title": title,
+        "k": mixture.k,
+        "d": mixture.d,
+        "labels": list(mixture.labels or (f"x{a}" for a in range(mixture.d))),
+        "named": mixture.labels is not None,
+        "units": list(mixture.units or [""] * mixture.d),
+        "ranges": [_range(mixture, a) for a in range(mixture.d)],
+        "weights": packed(mixture.weights),
+        "means": packed(mixture.means),
+        "covariances": packed(mixture.covariances[:, a, b]),
+        "history": _history((mixture.meta or {}).get("history")),
+        "meta": meta,
+    }
+
+
+def packed(array: Array) -> str:
+    """Numbers as base64 of little-endian float64."""
+    return base64.b64encode(np.ascontiguousarray(array, dtype="<f8").tobytes()).decode()
+
+
+def embedded(value: Any) -> str:
+    """JSON that cannot leave a script element, whatever its strings say.
+
+    >>> embedded({"label": "</script><b>&"})
+    '{"label": "\\\\u003c/script\\\\u003e\\\\u003cb\\\\u003e\\\\u0026"}'
+    """
+    text = json.dumps(_finite(value), allow_nan=False)
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _finite(value: Any) -> Any:
+    """The same with null for what JSON has no number for."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(name): _finite(part) for name, part in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_finite(part) for part in value]
+    return value
+
+
+def _range(mixture: Mixture, coordinate: int) -> list[float]:
+    """The ends of a slider."""
+    low, high = span(mixture, coordinate, TAIL)
+    room = 0.02 * (high - low)
+    return [low - room, high + room]
+
+
+def _history(found: Any) -> Any:
+    """The columns of the history, or null."""
+    known = isinstance(found, Mapping) and all(isinstance(found.get(name), list) for name in KEPT)
+    return {name: found[name] for name in KEPT} if known else None
+
+
+def _policy(style: str, script: str) -> str:
+    """Only this very script and style may run; nothing may be loaded or sent."""
+    pins = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (script, style)]
+    return (
+        f"default-src 'none'; script-src 'sha256-{pins[0]}'; style-src 'sha256-{pins[1]}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _text(name: str) -> str:
+    return (resources.files(__package__) / "page" / name).read_text(encoding="utf-8")

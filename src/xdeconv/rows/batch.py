@@ -1,0 +1,207 @@
+"""Batch: rows on a device, column-major, the only form in which data reaches a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def packed_size(p: int) -> int:
+    """Entries of the packed lower triangle of a (p, p) matrix."""
+    return p * (p + 1) // 2
+
+
+@dataclass(frozen=True)
+class Batch:
+    """n rows of p observed values, views of d latent ones. The row axis is last and may be strided.
+
+    x           (p, n)       NaN marks a missing value; ``missing`` says whether there may be any
+    noise       None | (p, n) variances | (p (p + 1) / 2, n) packed lower triangles; (..., 1) when all rows share it
+    projection  None (p = d) | (p, d, n)
+    weight      None | (n,)
+    log_prior   None | (n, k) | (classes, k) with ``label`` (n,) choosing a line for each row; added to log alpha
+    scale       None | (p,)  the user's unit of each value is 1 / scale of the batch's: log-likelihoods are the user's
+
+    Noise that belongs to a missing value must be finite and is ignored.
+    """
+
+    x: Tensor
+    noise: Tensor | None = None
+    projection: Tensor | None = None
+    weight: Tensor | None = None
+    log_prior: Tensor | None = None
+    label: Tensor | None = None
+    scale: Tensor | None = None
+    missing: bool = False
+
+    @classmethod
+    def from_arrays(
+        cls,
+        X: Any,
+        noise: Any = None,
+        projection: Any = None,
+        weight: Any = None,
+        log_prior: Any = None,
+        *,
+        error: Any = None,
+        label: Any = None,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float64,
+    ) -> Batch:
+        """Check and pack arrays: X (n, p) with NaN for missing; noise (n, p, p), (n, p), shared (1, p, p) or (p,).
+
+        >>> Batch.from_arrays([[1.0, 2.0], [3.0, float("nan")]], error=[0.1, 0.2])
+        Batch(rows=2, p=2, d=2, noise=diagonal shared, missing values)
+        """
+        from . import checks
+        from . import tables as tabular
+
+        noise, error = tabular.in_units_of(noise, X, 2, "noise"), tabular.in_units_of(error, X, 1, "error")
+        x = checks.rows(X)
+        n, p = x.shape
+        observed = ~np.isnan(x)
+        packed = checks.noise(noise, error, observed)
+        batch = cls(
+            x=_columns(x),
+            noise=None if packed is None else _columns(packed),
+            projection=checks.projection(projection, n, p),
+            weight=checks.weight(weight, n),
+            log_prior=checks.log_prior(log_prior, label, n),
+            label=checks.label(label, log_prior, n),
+            missing=not bool(observed.all()),
+        )
+        return batch.to(device=device, dtype=dtype)
+
+    @property
+    def n(self) -> int:
+        return self.x.shape[1]
+
+    @property
+    def p(self) -> int:
+        return self.x.shape[0]
+
+    @property
+    def d(self) -> int:
+        return self.x.shape[0] if self.projection is None else self.projection.shape[1]
+
+    @property
+    def device(self) -> torch.device:
+        return self.x.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.x.dtype
+
+    @property
+    def full(self) -> bool:
+        """Whether the noise has covariances."""
+        return self.noise is not None and self.noise.shape[0] == packed_size(self.p) and self.p > 1
+
+    @property
+    def shared(self) -> bool:
+        """Whether T = R V R^T + S is the same for all rows: one noise or none, nothing missing, no projection."""
+        one_noise = self.noise is None or self.noise.shape[1] == 1
+        return one_noise and not self.missing and self.projection is None
+
+    def total_weight(self) -> Tensor:
+        """Sum of row weights, float64, on the device."""
+        if self.weight is None:
+            return torch.tensor(float(self.n), dtype=torch.float64, device=self.device)
+        return self.weight.sum(dtype=torch.float64)
+
+    def covariance(self) -> Tensor:
+        """Noise as dense matrices (n or 1, p, p)."""
+        if self.noise is None:
+            return self.x.new_zeros(1, self.p, self.p)
+        if not self.full:
+            return torch.diag_embed(self.noise.T)
+        a, b = torch.tril_indices(self.p, self.p, device=self.device)
+        S = self.x.new_zeros(self.noise.shape[1], self.p, self.p)
+        S[:, a, b] = S[:, b, a] = self.noise.T
+        return S
+
+    def rows(self, select: slice | Tensor) -> Batch:
+        """Some of the rows: a slice is a view, a tensor of indices a copy."""
+        per_row_prior = self.log_prior is not None and self.label is None
+        return replace(
+            self._map(lambda t: t[..., select] if t.shape[-1] == self.n else t),
+            log_prior=self.log_prior[select] if per_row_prior and self.log_prior is not None else self.log_prior,
+        )
+
+    def chunks(self, size: int) -> list[Batch]:
+        """Consecutive views of at most ``size`` rows; one empty chunk when there are no rows."""
+        return [self.rows(slice(start, start + size)) for start in range(0, max(self.n, 1), size)]
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Batch:
+        """The same rows on another device or in another type; ``scale`` stays float64."""
+
+        overlap = device is not None and torch.device(device).type == "cuda"  # to the host it would be read too early
+
+        def move(t: Tensor) -> Tensor:
+            return t.to(device=device, dtype=dtype if t.is_floating_point() else None, non_blocking=overlap)
+
+        moved = self._map(move)
+        return replace(
+            moved,
+            log_prior=None if self.log_prior is None else move(self.log_prior),
+            scale=None if self.scale is None else self.scale.to(device),
+        )
+
+    def standardized(self, shift: Tensor, scale: Tensor) -> Batch:
+        """The batch in the latent coordinates (v - shift) / scale, float64; log-likelihoods stay the user's."""
+        shift, scale = shift.to(self.device, torch.float64), scale.to(self.device, torch.float64)
+        x = self.x.double()
+        if self.projection is not None:
+            R = self.projection.double()
+            moved = x - torch.einsum("pdn,d->pn", R, shift)
+            return replace(self.to(dtype=torch.float64), x=moved, projection=R * scale[None, :, None])
+        a, b = torch.tril_indices(self.p, self.p, device=self.device)
+        per_noise = scale[a] * scale[b] if self.full else scale**2
+        return replace(
+            self.to(dtype=torch.float64),
+            x=(x - shift[:, None]) / scale[:, None],
+            noise=None if self.noise is None else self.noise.double() / per_noise[:, None],
+            scale=scale if self.scale is None else self.scale * scale,
+        )
+
+    def _map(self, f: Callable[[Tensor], Tensor]) -> Batch:
+        tensors = {name: getattr(self, name) for name in ("x", "noise", "projection", "weight", "label")}
+        changed: dict[str, Any] = {name: None if t is None else f(t) for name, t in tensors.items()}
+        return replace(self, **changed)
+
+    def __repr__(self) -> str:
+        kind = "none" if self.noise is None else "full" if self.full else "diagonal"
+        if self.noise is not None and self.noise.shape[1] == 1:
+            kind += " shared"
+        notes = [f"rows={self.n}, p={self.p}, d={self.d}, noise={kind}"]
+        notes += ["missing values"] if self.missing else []
+        notes += ["projected"] if self.projection is not None else []
+        return f"Batch({', '.join(notes)})"
+
+
+def concatenate(batches: list[Batch]) -> Batch:
+    """One batch of all rows; all must have the same kind of noise, projection, weights and priors."""
+    first = batches[0]
+    shared_noise = all(b.noise is not None and b.noise.shape[1] == 1 for b in batches) and any(b.n > 1 for b in batches)
+
+    def join(name: str) -> Tensor | None:
+        parts = [getattr(b, name) for b in batches]
+        if parts[0] is None or (name == "noise" and shared_noise):
+            return parts[0]
+        return torch.cat(parts, dim=0 if name == "log_prior" else -1)
+
+    names = ["x", "noise", "projection", "weight", "label"]
+    if first.label is None:
+        names.append("log_prior")
+    joined: dict[str, Any] = {name: join(name) for name in names}
+    return replace(first, **joined, missing=any(b.missing for b in batches))
+
+
+def _columns(rows: np.ndarray) -> Tensor:
+    """(n, c) rows as a contiguous (c, n) tensor of its own memory."""
+    return torch.from_numpy(np.array(rows.T, order="C"))

@@ -1,0 +1,241 @@
+"""Error bands by the bootstrap: refits to rows drawn again, and how far they scatter."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from scipy.optimize import linear_sum_assignment
+from scipy.stats import norm
+
+from ..fitting._fit import NumericalTrouble, fit
+from ..fitting.history import Epoch
+from ..fitting.progress import describe_epoch
+from ..methods import EM
+from ..mixture._mixture import Coordinate, Mixture
+from ..rows.data import ArraySource, as_source
+from .trials import Show, new_axes, show_trials
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+log = logging.getLogger("xdeconv")
+Array = np.ndarray
+LEVELS = (0.16, 0.84)
+SINGULAR = 1e-12  # of the mean covariance: added where components are compared, so that none is singular
+OWN = ("components", "checkpoint", "resume", "validation")  # of fit's arguments, not for a bootstrap
+
+
+@dataclass(frozen=True)
+class Band:
+    """A density on a grid (m,), and the quantiles (levels, m) of the draws' densities there."""
+
+    grid: Array
+    density: Array
+    levels: tuple[float, ...]
+    quantiles: Array
+
+    def plot(self, ax: Axes | None = None, color: Any = "tab:blue") -> Axes:
+        """The density as a line, the space between the outermost quantiles shaded."""
+        ax = new_axes() if ax is None else ax
+        ax.fill_between(self.grid, self.quantiles.min(0), self.quantiles.max(0), color=color, alpha=0.3, linewidth=0)
+        ax.plot(self.grid, self.density, color=color)
+        return ax
+
+
+@dataclass(frozen=True)
+class StandardErrors:
+    """Standard errors of weights (k,), means (k, d) and covariances (k, d, d)."""
+
+    weights: Array
+    means: Array
+    covariances: Array
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """Refits of ``mixture`` to rows drawn again; component j of each is the counterpart of its component j.
+
+    After an interrupt, ``mixtures`` has the draws that were finished.
+    """
+
+    mixture: Mixture
+    mixtures: tuple[Mixture, ...]
+    interrupted: bool = False
+
+    @property
+    def weights(self) -> Array:
+        """Weights of all draws (draws, k)."""
+        return np.stack([mixture.weights for mixture in self.mixtures])
+
+    @property
+    def means(self) -> Array:
+        """Means of all draws (draws, k, d)."""
+        return np.stack([mixture.means for mixture in self.mixtures])
+
+    @property
+    def covariances(self) -> Array:
+        """Covariances of all draws (draws, k, d, d)."""
+        return np.stack([mixture.covariances for mixture in self.mixtures])
+
+    def standard_errors(self) -> StandardErrors:
+        """Standard deviations of the parameters over the draws."""
+        if len(self.mixtures) < 2:
+            raise ValueError(f"standard errors need at least 2 draws, there is {len(self.mixtures)}")
+        return StandardErrors(*(a.std(0, ddof=1) for a in (self.weights, self.means, self.covariances)))
+
+    def marginal(self, coordinate: Coordinate, grid: Any, levels: Sequence[float] = LEVELS) -> Band:
+        """The density (m,) of one true coordinate on a grid (m,), and a band around it."""
+        return self._band([m.marginal([coordinate]) for m in (self.mixture, *self.mixtures)], grid, levels)
+
+    def conditional(
+        self, values: Mapping[Any, float], coordinate: Coordinate, grid: Any, levels: Sequence[float] = LEVELS, *,
+        noise: Any = None, error: Any = None,
+    ) -> Band:  # fmt: skip
+        """The density (m,) of one true coordinate given observed values of others, and a band around it."""
+        return self._band([_given(m, values, coordinate, noise, error) for m in (self.mixture, *self.mixtures)],
+                          grid, levels)  # fmt: skip
+
+    def score(
+        self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None, weight: Any = None
+    ) -> Array:
+        """Mean log-density of rows per unit of weight under each draw (draws,)."""
+        batch = self.mixture.batch(X, noise, projection, error=error, weight=weight)
+        return np.array([mixture.score(batch) for mixture in self.mixtures])
+
+    def _band(self, lines: Sequence[Mixture], grid: Any, levels: Sequence[float]) -> Band:
+        x = np.asarray(grid, dtype=np.float64)
+        if x.ndim != 1 or not np.isfinite(x).all():
+            raise ValueError(f"grid must be finite values of shape (m,), got shape {x.shape}")
+        if not all(0 <= level <= 1 for level in levels):
+            raise ValueError(f"levels are probabilities between 0 and 1, got {tuple(levels)}")
+        first, *others = (_density(line, x) for line in lines)
+        return Band(x, first, tuple(levels), np.quantile(others, list(levels), axis=0))
+
+
+def bootstrap(
+    data: Any,
+    mixture: Mixture,
+    draws: int = 50,
+    seed: int = 0,
+    *,
+    noise: Any = None,
+    error: Any = None,
+    projection: Any = None,
+    weight: Any = None,
+    log_prior: Any = None,
+    label: Any = None,
+    verbose: bool = False,
+    **options: Any,
+) -> Bootstrap:
+    """How far a fitted ``mixture`` may be trusted: refit it to rows (n, p) drawn again, ``draws`` times.
+
+    Each draw weighs every row by a Poisson number of mean 1 that depends on ``seed`` and the draw alone, starts from
+    ``mixture``, and has its components matched to those of ``mixture``. ``options`` are those of :func:`xdeconv.fit`;
+    the method is batch EM unless they say otherwise.
+
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(400, 1))
+    >>> found = bootstrap(X, fit(X, 1).mixture, draws=20)
+    >>> found.standard_errors().means.round(2)
+    array([[0.05]])
+    """
+    refused = [name for name in OWN if name in options]
+    if refused:
+        raise ValueError(f"a bootstrap makes many fits that start from mixture: {', '.join(refused)} cannot be given")
+    if isinstance(draws, bool) or not isinstance(draws, (int, np.integer)) or draws < 1:
+        raise ValueError(f"draws must be a whole number of at least 1, got {draws!r}")
+    source = as_source(data, noise=noise, error=error, projection=projection, weight=weight,
+                       log_prior=log_prior, label=label)  # fmt: skip
+    if not isinstance(source, ArraySource):
+        raise ValueError(f"a bootstrap needs rows in memory and {type(source).__name__} streams them: read fewer rows")
+    found: list[Mixture] = []
+    with show_trials(verbose, draws) as show:
+        try:
+            for draw in range(draws):
+                found.append(_draw(source, mixture, seed, draw, show, {"method": EM(), **options}))
+        except KeyboardInterrupt:
+            log.warning("interrupted with %d of %d draws done", len(found), draws)
+            if not found:
+                raise
+    return Bootstrap(mixture, tuple(found), interrupted=len(found) < draws)
+
+
+def matched(mixture: Mixture, to: Mixture) -> Mixture:
+    """The mixture with its components in the order that is nearest to another's, by the sum of distances.
+
+    >>> V = np.ones((2, 1, 1))
+    >>> a, b = Mixture([0.3, 0.7], [[0.0], [9.0]], V), Mixture([0.6, 0.4], [[8.0], [1.0]], V)
+    >>> matched(b, to=a).weights
+    array([0.4, 0.6])
+    """
+    order = linear_sum_assignment(distances(to, mixture))[1]
+    weights, means, V = (a[order] for a in (mixture.weights, mixture.means, mixture.covariances))
+    return Mixture(weights, means, V, mixture.labels, mixture.units, mixture.meta)
+
+
+def distances(a: Mixture, b: Mixture) -> Array:
+    """Bhattacharyya distances (k, l) between the components of two mixtures; no unit matters."""
+    scale = np.sqrt(np.einsum("kaa->a", a.covariances) + np.einsum("kaa->a", b.covariances) + 1e-300)
+    floor = SINGULAR * np.eye(a.d)
+    V, W = (m.covariances / scale[:, None] / scale + floor for m in (a, b))
+    log_det = np.linalg.slogdet(W)[1]
+
+    def row(j: int) -> Array:
+        middle, away = (V[j] + W) / 2, (a.means[j] - b.means) / scale
+        mahalanobis = np.einsum("ld,ld->l", away, np.linalg.solve(middle, away[..., None])[..., 0])
+        spread = np.linalg.slogdet(middle)[1] - (np.linalg.slogdet(V[j])[1] + log_det) / 2
+        return mahalanobis / 8 + spread / 2
+
+    return np.stack([row(j) for j in range(a.k)])
+
+
+def _draw(
+    source: ArraySource, mixture: Mixture, seed: int, draw: int, show: Show, options: Mapping[str, Any]
+) -> Mixture:
+    """One refit, matched."""
+    name, user = f"draw {draw + 1}", options.get("callback")
+
+    def callback(record: Epoch) -> None:
+        show(f"{name}: {describe_epoch(record)}", 0)
+        if user is not None:
+            user(record)
+
+    rows = _resampled(source, seed, draw)
+    try:
+        result = fit(rows, mixture=mixture, **{"seed": seed, **options, "callback": callback})
+    except NumericalTrouble as trouble:
+        raise NumericalTrouble(f"{name}: {trouble}") from trouble
+    if result.interrupted:
+        raise KeyboardInterrupt
+    show(f"{name}: log-likelihood {result.loglik:.4f}", 1)
+    return matched(result.mixture, mixture)
+
+
+def _resampled(source: ArraySource, seed: int, draw: int) -> ArraySource:
+    """The rows that are drawn, each weighing as often as it is."""
+    times = torch.from_numpy(np.random.default_rng([seed, draw]).poisson(1.0, source.rows)).to(source.batch.device)
+    some = times.nonzero()[:, 0]
+    if not len(some):
+        raise ValueError(f"draw {draw} of {source.rows} rows has none: a bootstrap needs more rows")
+    batch = source.batch.rows(some)
+    weight = times[some].to(batch.dtype)
+    return replace(source, batch=replace(batch, weight=weight if batch.weight is None else weight * batch.weight))
+
+
+def _given(mixture: Mixture, values: Mapping[Any, float], coordinate: Coordinate, noise: Any, error: Any) -> Mixture:
+    """One coordinate, given others; an index counts among all coordinates of the mixture."""
+    (wanted,), given = mixture.indices([coordinate]), mixture.indices(list(values))
+    if wanted in given:
+        raise ValueError(f"coordinate {coordinate!r} is among the values {list(values)}")
+    left = [a for a in range(mixture.d) if a not in given]
+    return mixture.condition(values, noise, error=error).marginal([left.index(wanted)])
+
+
+def _density(line: Mixture, grid: Array) -> Array:
+    """Density (m,) of a mixture of one dimension."""
+    return norm.pdf(grid[:, None], line.means[:, 0], np.sqrt(line.covariances[:, 0, 0])) @ line.weights

@@ -1,0 +1,148 @@
+"""Trials: the single fits of a longer study. They are shown as they pass, and kept so that a study can go on."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..fitting.checkpoint import refuse_other_settings
+from ..fitting.progress import LINE_SECONDS
+from ..mixture._mixture import Mixture
+from ..system.files import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FORMAT = "xdeconv selection 1"
+Key = tuple[tuple[int, ...], int]
+Show = Callable[[str, int], None]
+"""Called with a text, and 1 when a trial is done, 0 before."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One fit of a selection.
+
+    chain           numbers of components that it grew through; the last is its own
+    fold            which rows it left out
+    score           mean log-likelihood per unit of weight of the rows that judge it; ``standard_error`` over those rows
+    weight          the weight of those rows
+    """
+
+    chain: tuple[int, ...]
+    fold: int
+    score: float
+    standard_error: float
+    weight: float
+    seconds: float
+    mixture: Mixture
+
+    @property
+    def key(self) -> Key:
+        """What tells it from the other trials of a selection."""
+        return self.chain, self.fold
+
+
+@dataclass
+class Results:
+    """Finished trials by (chain, fold), in a file of JSON lines if there is a path: settings, then a line a trial."""
+
+    path: str | os.PathLike[str] | None
+    settings: dict[str, Any]
+    trials: dict[Key, Trial] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.settings = json.loads(json.dumps(self.settings))  # as a file would give them back
+        self.lines = [json.dumps({"format": FORMAT, "settings": self.settings})]
+        if self.path is None:
+            return
+        if Path(self.path).exists():
+            self._read(self.path)
+        else:
+            self._write()  # a path that cannot be written is better known before the first fit
+
+    def keep(self, trial: Trial) -> None:
+        """Add a trial; the file is whole at any time."""
+        self.trials[trial.key] = trial
+        self.lines.append(_line(trial))
+        self._write()
+
+    def _write(self) -> None:
+        if self.path is not None:
+            write_atomically(self.path, ("\n".join(self.lines) + "\n").encode())
+
+    def _read(self, path: str | os.PathLike[str]) -> None:
+        try:
+            head, *lines = Path(path).read_text(encoding="utf-8").splitlines()
+            facts = json.loads(head)
+            if facts["format"] != FORMAT:
+                raise ValueError(f"its format is {facts['format']!r}, not {FORMAT!r}")
+            found, trials = dict(facts["settings"]), [_trial(line) for line in lines]
+        except (ValueError, KeyError, TypeError) as problem:
+            raise ValueError(f"{path} holds no results of a selection, or is damaged: {problem}") from problem
+        refuse_other_settings(path, found, self.settings)
+        self.lines += lines
+        self.trials = {trial.key: trial for trial in trials}
+
+
+@contextmanager
+def show_trials(verbose: bool, total: int) -> Iterator[Show]:
+    """A function that shows trials on standard error: a bar on a terminal, plain lines in a log file, or nothing."""
+    if not verbose:
+        yield lambda text, done: None
+    elif sys.stderr.isatty():
+        yield from _bar(total)
+    else:
+        yield _Lines(total)
+
+
+def _bar(total: int) -> Iterator[Show]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (BarColumn(bar_width=30), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("starting", total=total)
+        yield lambda text, done: bar.update(task, advance=done, description=text)
+
+
+class _Lines:
+    """A line when a trial is done, and at most one every few seconds before."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.done, self.last = total, 0, time.monotonic()
+
+    def __call__(self, text: str, done: int) -> None:
+        self.done += done
+        if done or time.monotonic() - self.last >= LINE_SECONDS:
+            self.last = time.monotonic()
+            sys.stderr.write(f"{self.done}/{self.total}  {text}\n")
+            sys.stderr.flush()
+
+
+def new_axes() -> Axes:
+    """Axes of a new figure; the figure is ``axes.figure``."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as problem:
+        raise ImportError("pictures need matplotlib: pip install 'xdeconv[plot]'") from problem
+    return Figure(figsize=(5.5, 4.0), layout="constrained").subplots()
+
+
+def _line(trial: Trial) -> str:
+    mixture = trial.mixture
+    arrays = {name: getattr(mixture, name).tolist() for name in ("weights", "means", "covariances")}
+    return json.dumps({**vars(trial), "mixture": arrays | {"labels": mixture.labels, "units": mixture.units}})
+
+
+def _trial(line: str) -> Trial:
+    facts = json.loads(line)
+    return Trial(**{**facts, "chain": tuple(facts["chain"]), "mixture": Mixture(**facts["mixture"])})

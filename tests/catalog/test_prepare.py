@@ -1,0 +1,168 @@
+"""Stores: shuffled, complete, independent of the input's order, checked, and resumable."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from catalogues import FEATURES, arrow_table, gaia_like
+from xdeconv.catalog import store as making
+from xdeconv.catalog._open import open as open_catalog
+from xdeconv.catalog.readers import ReadError, open_table
+from xdeconv.catalog.store import check_store, prepare
+
+ROWS = 3000
+
+
+@pytest.fixture
+def path(tmp_path):
+    table = arrow_table(gaia_like(ROWS))
+    pq.write_table(table.take(np.argsort(table["ra"].to_numpy())), tmp_path / "sorted.parquet", row_group_size=250)
+    return tmp_path / "sorted.parquet"
+
+
+def column(folder, name="source_id"):
+    table = open_table(folder)
+    return np.concatenate([b.column(name).to_numpy() for piece in table.pieces for b in table.read(piece, [name])])
+
+
+def test_every_row_once_and_shuffled(path, tmp_path):
+    store = prepare(path, tmp_path / "store", shard_rows=500, run_bytes=50_000)
+    assert sorted(column(store)) == sorted(gaia_like(ROWS)["source_id"])
+    ra = column(store, "ra")
+    assert abs(np.corrcoef(ra, np.arange(ROWS))[0, 1]) < 0.1
+    assert len(list(store.glob("shard-*.arrow"))) == 6
+    assert not (store / ".prepare").exists()
+    check_store(store)
+
+
+def test_batches_from_a_store_are_those_of_the_file(path, tmp_path):
+    store = prepare(path, tmp_path / "store")
+    a, b = (open_catalog(p, FEATURES, memory=False) for p in (path, store))
+    assert b.table.shuffled
+    x, y = a.load().batch, b.load().batch
+    i, j = np.argsort(x.x[0].numpy()), np.argsort(y.x[0].numpy())
+    assert np.allclose(x.x[:, i], y.x[:, j], equal_nan=True)
+    assert np.allclose(x.noise[:, i], y.noise[:, j])
+    assert b.units == a.units
+
+
+def test_the_store_does_not_depend_on_the_order_of_the_input(path, tmp_path):
+    pq.write_table(arrow_table(gaia_like(ROWS)), tmp_path / "other.parquet", row_group_size=999)
+    a, b = (prepare(p, tmp_path / p.stem, shard_rows=1000, run_bytes=10**5) for p in (path, tmp_path / "other.parquet"))
+    assert (column(a) == column(b)).all()
+    assert (column(prepare(path, tmp_path / "seed", seed=1, shard_rows=1000)) != column(a)).any()
+
+
+def test_without_random_index_rows_are_dealt_by_their_place(tmp_path):
+    table = arrow_table(gaia_like(ROWS)).drop_columns(["random_index"])
+    pq.write_table(table, tmp_path / "rows.parquet", row_group_size=700)
+    found = column(prepare(tmp_path / "rows.parquet", tmp_path / "store", shard_rows=600))
+    assert sorted(found) == sorted(gaia_like(ROWS)["source_id"])
+    assert (found[:100] != gaia_like(ROWS)["source_id"][:100]).any()
+
+
+def test_columns_and_rows_can_be_chosen(path, tmp_path):
+    store = prepare(path, tmp_path / "store", columns=["ra", "source_id"], where="ruwe < 1")
+    assert open_table(store).columns == ("ra", "source_id")
+    assert open_table(store).units == {"ra": "deg"} | {}
+    assert len(column(store)) == (gaia_like(ROWS)["ruwe"] < 1).sum()
+    with pytest.raises(ValueError, match="did you mean"):
+        prepare(path, tmp_path / "other", columns=["rA_"])
+
+
+def test_the_last_shards_are_held_out(path, tmp_path):
+    making_rows = prepare(path, tmp_path / "store", shard_rows=300)
+    source = open_catalog(making_rows, FEATURES, memory=False)
+    train, held = source.split(0.2, seed=0)
+    assert train.pieces == source._pieces[:8]
+    assert held.rows + train.rows == ROWS
+
+
+def test_csv_can_be_prepared(tmp_path):
+    import pandas as pd
+
+    pd.DataFrame(gaia_like(ROWS)).to_csv(tmp_path / "rows.csv.gz", index=False)
+    store = prepare(tmp_path / "rows.csv.gz", tmp_path / "store", run_bytes=10**5)
+    assert sorted(column(store)) == sorted(gaia_like(ROWS)["source_id"])
+    assert open_catalog(store, FEATURES).load().rows == ROWS
+
+
+def test_damage_is_found(path, tmp_path):
+    store = prepare(path, tmp_path / "store")
+    shard = next(store.glob("shard-*"))
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(bytes(content))
+    with pytest.raises(OSError, match="checksum"):
+        check_store(store)
+    shard.write_bytes(bytes(content[:-10]))
+    with pytest.raises(ReadError, match="the manifest says"):
+        open_table(store)
+    (store / "manifest.json").write_text("{}")
+    with pytest.raises(ReadError, match="no manifest"):
+        open_table(store)
+
+
+def test_another_store_is_not_overwritten(path, tmp_path):
+    store = prepare(path, tmp_path / "store")
+    made = os.stat(store / "manifest.json").st_mtime_ns
+    prepare(path, store)
+    assert os.stat(store / "manifest.json").st_mtime_ns == made
+    with pytest.raises(ValueError, match="finished store of something else"):
+        prepare(path, store, seed=3)
+    with pytest.raises(ValueError, match="not empty and no store"):
+        prepare(path, tmp_path)
+
+
+@pytest.mark.parametrize("stop_at", ["_write_run", "_shard"])
+def test_an_interrupted_preparation_goes_on(path, tmp_path, monkeypatch, stop_at):
+    expected = prepare(path, tmp_path / "whole", shard_rows=500, run_bytes=30_000)
+    original, calls = getattr(making, stop_at), []
+
+    def failing(*arguments):
+        calls.append(1)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    monkeypatch.setattr(making, stop_at, failing)
+    with pytest.raises(KeyboardInterrupt):
+        prepare(path, tmp_path / "store", shard_rows=500, run_bytes=30_000)
+    before = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "store" / ".prepare").iterdir()}
+    assert len(before) >= 4
+    with pytest.raises(ValueError, match="unfinished preparation of something else"):
+        prepare(path, tmp_path / "store", shard_rows=400, run_bytes=30_000)
+    store = prepare(path, tmp_path / "store", shard_rows=500, run_bytes=30_000)
+    a, b = (json.loads((p / "manifest.json").read_text())["shards"] for p in (expected, store))
+    assert a == b
+    if stop_at == "_write_run":
+        assert len(calls) - 4 < 14  # runs that were there are not made again
+
+
+def test_kill_nine_and_go_on(path, tmp_path):
+    """A process killed without warning leaves what the same command finishes, to the same bits."""
+    expected = prepare(path, tmp_path / "whole", shard_rows=500, run_bytes=20_000)
+    slow = (
+        "import sys, time; from xdeconv.catalog import store as m; f = m._write_run\n"
+        "def slower(*a):\n    time.sleep(0.3); return f(*a)\n"
+        "m._write_run = slower; m.prepare(sys.argv[1], sys.argv[2], shard_rows=500, run_bytes=20_000)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", slow, str(path), str(tmp_path / "store")])
+    deadline = time.monotonic() + 60
+    while len(list((tmp_path / "store").glob(".prepare/run-*"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    done = {p: p.stat().st_mtime_ns for p in (tmp_path / "store").glob(".prepare/run-*")}
+    assert len(done) >= 2
+    assert not (tmp_path / "store" / "manifest.json").exists()
+    store = prepare(path, tmp_path / "store", shard_rows=500, run_bytes=20_000)
+    a, b = (json.loads((p / "manifest.json").read_text())["shards"] for p in (expected, store))
+    assert a == b

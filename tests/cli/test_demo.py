@@ -1,0 +1,187 @@
+"""The demo runs end to end on fewer stars, finds what is known, and its verdicts mean what they say."""
+
+import io
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+import xdeconv as xd
+from xdeconv.catalog import hipparcos
+from xdeconv.cli import demo
+from xdeconv.mixture.modes import climb, find_maxima, log_density, log_excess, one_gaussian
+
+
+@pytest.fixture(autouse=True, scope="module")
+def read_once():
+    """Spare the tests from reading the catalogue again and again."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hipparcos, "read", cache(hipparcos.read))
+        yield
+
+
+def small(output, **changes):
+    return demo.run(output, **{"verbose": False, "stars": 4000, "epochs": 30, "starts": 2} | changes)
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    page = io.StringIO()
+    result = small(tmp_path_factory.mktemp("demo") / "new" / "folder", console=Console(file=page, width=300))
+    return result, page.getvalue()
+
+
+def uv(weights, means, variances) -> xd.Mixture:
+    """A mixture in U, V, W that is round in every component."""
+    means = np.column_stack([np.array(means, dtype=float), np.zeros(len(means))])
+    V = np.array(variances, dtype=float)[:, None, None] * np.eye(3)
+    return xd.Mixture(np.array(weights), means, V, labels=demo.LABELS, units=demo.UNITS)
+
+
+def test_velocities_near_the_sun_are_the_known_ones(found):
+    whole = one_gaussian(found[0].mixture)
+    np.testing.assert_allclose(whole.means[0], [-10.5, -17.5, -7.2], atol=2.0)
+    np.testing.assert_allclose(np.sqrt(np.diagonal(whole.covariances[0])), [32, 22, 15], rtol=0.15)
+
+
+@pytest.mark.parametrize(("epochs", "least"), [(5, -1.0), (60, -0.1)])
+def test_prediction_gains_no_more_than_the_truth(epochs, least):
+    """However short the fit: a Gaussian that has not converged would be too easy to beat."""
+    truth = uv([0.5, 0.5], [(-40.0, -20.0), (40.0, 10.0)], [100.0, 100.0])
+    sky = simulated(truth)
+    prediction = demo.predict_other(sky, demo.Settings(epochs=epochs, starts=1))
+    possible = _gain_of(truth, sky)
+    assert possible > 0.2  # nats per star: the problem is worth asking
+    assert least < prediction.gain - possible < 3 * prediction.gain_error
+
+
+def simulated(truth: xd.Mixture) -> demo.Velocities:
+    """Stars at real places with real noise, and velocities of a known distribution."""
+    sky = demo._stars(seed=0, count=6000)
+    return replace(sky, x=truth.sample(len(sky), seed=1, noise=sky.noise, projection=sky.projection))
+
+
+def _gain_of(truth: xd.Mixture, sky: demo.Velocities) -> float:
+    """What the truth itself gains over its one Gaussian, the same components held out."""
+    x = sky.x.copy()
+    x[np.arange(len(sky)), np.random.default_rng([0, 1]).integers(2, size=len(sky))] = np.nan
+
+    def score(mixture: xd.Mixture) -> float:
+        return mixture.score(sky.x, sky.noise, sky.projection) - mixture.score(x, sky.noise, sky.projection)
+
+    return score(truth) - score(one_gaussian(truth))
+
+
+def test_one_gaussian_gains_nothing_from_more_components():
+    sky = simulated(uv([1.0], [(-10.0, -20.0)], [400.0]))
+    assert demo.predict_other(sky, demo.Settings(epochs=10, starts=1)).gain < 0.005
+
+
+def test_gains_of_all_starts_are_told(found):
+    result, page = found
+    assert len(result.prediction.gains) == 2
+    assert result.prediction.gain == result.prediction.gains[0]
+    assert "over 2 starts" in " ".join(page.split())
+
+
+def test_files_are_written(found):
+    result, _ = found
+    model = xd.load(result.model)
+    assert (model.labels, model.units) == (demo.LABELS, demo.UNITS)
+    assert model.meta["stars"] == result.stars == 4000
+    assert (np.diff(model.weights) <= 0).all()
+    assert result.picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_page_tells_everything(found):
+    result, page = found[0], " ".join(found[1].split())
+    for text in ("4000", "Components", *demo.GROUPS, "nats per star", "hipparcos.png"):
+        assert text in page
+    assert all(group.verdict in page for group in result.groups)
+
+
+def test_same_seed_same_result(found, tmp_path):
+    again = small(tmp_path)
+    np.testing.assert_array_equal(again.mixture.means, found[0].mixture.means)
+    assert (again.groups, again.prediction) == (found[0].groups, found[0].prediction)
+
+
+def test_nothing_is_printed_unless_verbose(tmp_path, capsys):
+    small(tmp_path, stars=500, epochs=2)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_file_in_the_way_is_refused(tmp_path):
+    path = tmp_path / "taken"
+    path.write_text("")
+    with pytest.raises(NotADirectoryError, match="taken is a file"):
+        demo.run(path, verbose=False)
+
+
+# Verdicts
+
+
+def verdicts(mixture: xd.Mixture) -> dict[str, str]:
+    return {group.name: group.verdict for group in demo.judge_groups([mixture])[1]}
+
+
+@pytest.mark.parametrize("name", demo.GROUPS)
+def test_a_clump_is_a_peak(name):
+    mixture = uv([0.9, 0.1], [(0.0, -20.0), demo.GROUPS[name]], [900.0, 9.0])
+    others = set(demo.GROUPS) - {name}
+    assert verdicts(mixture)[name] == "peak"
+    assert all(verdicts(mixture)[other] != "peak" for other in others)
+
+
+def test_a_bulge_without_a_maximum_is_a_shoulder():
+    mixture = uv([0.98, 0.02], [(0.0, -20.0), demo.GROUPS["Hercules"]], [600.0, 60.0])
+    assert len(demo.judge_groups([mixture])[0]) == 1
+    assert verdicts(mixture)["Hercules"] == "shoulder"
+
+
+def test_verdicts_of_all_starts_are_told():
+    clump = uv([0.9, 0.1], [(0.0, -20.0), demo.GROUPS["Sirius"]], [900.0, 9.0])
+    none = uv([1.0], [(40.0, -20.0)], [600.0])
+    group = demo.judge_groups([clump, none, clump])[1][0]
+    assert (group.name, group.verdict, group.agree) == ("Sirius", "peak", 2)
+    assert group.verdicts == ("peak", "not resolved", "peak")
+
+
+def test_a_smooth_density_resolves_nothing():
+    one = uv([1.0], [(20.0, -20.0)], [600.0])
+    core_and_halo = uv([0.5, 0.5], [(20.0, -20.0), (20.0, -20.0)], [200.0, 1500.0])
+    for mixture in (one, core_and_halo):
+        assert set(verdicts(mixture).values()) == {"not resolved"}
+
+
+# Maxima
+
+
+@pytest.mark.parametrize("surface_of", [log_density, log_excess])
+def test_derivatives_are_those_of_differences(surface_of):
+    mixture = uv([0.5, 0.3, 0.2], [(0.0, 0.0), (3.0, 1.0), (-2.0, 4.0)], [1.0, 4.0, 2.0]).marginal(["U", "V"])
+    surface, v, h = surface_of(mixture), np.array([0.7, 1.3]), 1e-5
+    _, gradient, hessian = surface(v)
+    for a, step in enumerate(h * np.eye(2)):
+        ahead, behind = surface(v + step), surface(v - step)
+        assert (ahead[0] - behind[0]) / (2 * h) == pytest.approx(gradient[a], abs=1e-7)
+        np.testing.assert_allclose((ahead[1] - behind[1]) / (2 * h), hessian[a], atol=1e-7)
+
+
+def test_height_is_the_log_density():
+    mixture = uv([0.6, 0.4], [(0.0, 0.0), (3.0, 1.0)], [1.0, 4.0])
+    v = np.array([1.0, 2.0, 0.5])
+    assert log_density(mixture)(v)[0] == pytest.approx(mixture.log_prob(v[None])[0], abs=1e-12)
+
+
+def test_climbing_finds_every_maximum_once():
+    mixture = uv([0.6, 0.4], [(0.0, 0.0), (30.0, 0.0)], [4.0, 4.0]).marginal(["U", "V"])
+    starts = np.array([[-9.0, 4.0], [2.0, 1.0], [40.0, -9.0], [29.0, 0.0]])
+    np.testing.assert_allclose(find_maxima(log_density(mixture), starts), [[0, 0], [30, 0]], atol=1e-6)
+
+
+def test_a_saddle_is_no_maximum():
+    mixture = uv([0.5, 0.5], [(-10.0, 0.0), (10.0, 0.0)], [4.0, 4.0]).marginal(["U", "V"])
+    assert climb(log_density(mixture), np.zeros(2)) is None

@@ -1,0 +1,117 @@
+"""What was given and what is wanted: calls that cannot be meant are refused with both."""
+
+import logging
+
+import numpy as np
+import pytest
+
+import xdeconv as xd
+from xdeconv.system.files import save_tensors
+
+X = np.random.default_rng(0).normal(size=(80, 2))
+S = np.full((80, 2), 0.1)
+MIXTURE = xd.Mixture([0.5, 0.5], [[0.0, 0.0], [1.0, 1.0]], [np.eye(2), np.eye(2)], labels=["a", "b"])
+
+
+def fit(**arguments):
+    return xd.fit(X, 2, noise=S, epochs=2, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"validation": 1}, "a fraction between 0 and 1, got 1"),
+        ({"validation": True}, "a fraction between 0 and 1, got True"),
+        ({"validation": "x"}, "got 'x'"),
+        ({"validation": (X, S)}, r"validation is a tuple of arrays: give dict\(X=..., noise=...\)"),
+        ({"validation": [X, S]}, "validation is a list of arrays"),
+        ({"validation": {"noise": S}}, r"validation has \['noise'\] and no X"),
+        ({"validation": {"X": X, "sigma": S}}, r"\['sigma'\], which is none of"),
+        ({"start": MIXTURE}, "to start from one, give mixture="),
+        ({"start": 5}, "start must be kmeans, kmeans"),
+        ({"tol": float("nan")}, "tol must be a number of at least 0, got nan"),
+        ({"tol": -1.0}, "tol must be a number of at least 0, got -1.0"),
+        ({"tol": "small"}, "tol must be"),
+        ({"patience": 0, "validation": 0.1}, "patience must be a whole number of at least 1, got 0"),
+        ({"checkpoint_seconds": -1}, "checkpoint_seconds must be"),
+        ({"device": "gpu"}, "device must be cpu or cuda, got 'gpu'"),
+        ({"backend": "fast"}, "backend must be one of"),
+        ({"moves": 3}, "moves must be one of"),
+    ],
+)
+def test_settings_of_fit(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        fit(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: xd.EM(step="a"), r"step must lie in \(0, 1\], or be a schedule .*, got 'a'"),
+        (lambda: xd.EM(step=2.0), r"step must lie in \(0, 1\]"),
+        (lambda: xd.EM(prior=3), r"prior must be an xd.Prior\(...\), got 3"),
+        (lambda: xd.EM(fixed=[0]), r"fixed must be an xd.Fixed\(...\), got \[0\]"),
+        (lambda: xd.EM(inflate=-1.0), "inflate must not be negative"),
+        (lambda: xd.SGD(rate=0), "rate must be a positive number, .*, got 0"),
+        (lambda: xd.SGD(rate=float("nan")), "rate must be a positive number, .*, got nan"),
+        (lambda: xd.SGD(trace_penalty=-1), "trace_penalty must not be negative"),
+        (lambda: xd.Moves(rounds=-1), "rounds of Moves must be a number of at least 0, got -1"),
+        (lambda: xd.Moves(criterion="best"), "criterion must be gain or bovy"),
+    ],
+)
+def test_settings_of_methods(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+WIDE = xd.Batch.from_arrays(np.zeros((5, 3)))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: MIXTURE.posterior(WIDE), "the Batch has 3 columns and the mixture 2 dimensions"),
+        (lambda: MIXTURE.log_prob(WIDE), "the Batch has 3 columns and the mixture 2 dimensions"),
+        (lambda: MIXTURE.outlier(WIDE), "the Batch has 3 columns and the mixture 2 dimensions"),
+        (lambda: MIXTURE.log_prob(X, projection=np.ones((80, 2, 3))), "projection has 3 columns and the mixture 2"),
+        (lambda: MIXTURE.sample(4, 0, projection=np.ones((4, 1, 3))), r"\(4, p, 2\), got \(4, 1, 3\)"),
+        (lambda: MIXTURE.sample(4, 0, projection=np.ones((4, 3))), r"\(4, p, 2\), got \(4, 3\)"),
+        (lambda: MIXTURE.sample(-1), "size must be a whole number of at least 0, got -1"),
+        (lambda: MIXTURE.condition([1]), r"condition takes a dict \{label or index: value\}, got \[1\]"),
+        (lambda: MIXTURE.marginal([True, False]), "coordinate True is neither a label nor an index"),
+        (lambda: MIXTURE.with_(labels=[1, 2]), r"labels must be words, got \[1, 2\]"),
+        (lambda: MIXTURE.with_(units=["mas", None]), "units must be words"),
+        (lambda: MIXTURE.with_(labels=7), "labels must name 2 coordinates, got 7"),
+        (lambda: xd.fit(X, 3, mixture=MIXTURE), "mixture has 2 components and components=3"),
+        (lambda: xd.fit(X, mixture="model.safetensors"), "mixture must be an xd.Mixture"),
+    ],
+)
+def test_questions_to_a_mixture(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_components_that_agree_with_the_mixture_are_fine():
+    assert xd.fit(X, 2, mixture=MIXTURE, epochs=1).mixture.k == 2
+
+
+def test_any_kind_of_number_is_a_fraction():
+    one, other = fit(validation=np.float32(0.25)), fit(validation=0.25)
+    assert one.validation == other.validation
+
+
+def test_a_model_file_with_labels_that_are_no_words(tmp_path):
+    arrays = {"weights": np.ones(1), "means": np.zeros((1, 2)), "covariances": np.eye(2)[None]}
+    save_tensors(tmp_path / "m", "mixture", arrays, {"labels": [1, 2], "units": None, "meta": {}})
+    with pytest.raises(ValueError, match="is damaged: labels must be words"):
+        xd.load(tmp_path / "m")
+
+
+@pytest.mark.parametrize("validation", [X, {"X": X}, xd.Batch.from_arrays(X)])
+def test_validation_without_noise_is_said(validation, caplog):
+    with caplog.at_level(logging.WARNING, "xdeconv"):
+        fit(validation=validation)
+    assert "the data have noise and validation has none" in caplog.text
+    caplog.clear()
+    fit(validation={"X": X, "noise": 0.0 * S})
+    assert caplog.text == ""

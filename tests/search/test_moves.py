@@ -1,0 +1,253 @@
+"""Split, merge and revive: local trials are exact, searches never lose, and truths are found."""
+
+import numpy as np
+import pytest
+import torch
+
+import xdeconv as xd
+from problems import problem
+from xdeconv import kernels
+from xdeconv.kernels.options import Options
+from xdeconv.search.moves import Found, Moves, Search, bovy_pairs, bovy_splits
+from xdeconv.search.trials import Effort, Pool, moment_match, try_merges, try_removals, try_splits
+
+EFFORT = Effort(screening=4, screen_rows=1000, polishing=5, prior=None, options=Options())
+
+
+def grid_truth(k=20, seed=0):
+    """Well separated components of unequal weight, size and shape."""
+    rng = np.random.default_rng(seed)
+    places = np.stack(np.meshgrid(np.arange(5), np.arange(5)), -1).reshape(-1, 2)[rng.permutation(25)[:k]]
+    A = rng.normal(size=(k, 2, 2))
+    V = 0.3 * (A @ A.transpose(0, 2, 1) + 0.3 * np.eye(2)) * rng.lognormal(0, 0.5, size=(k, 1, 1))
+    return xd.Mixture(rng.dirichlet(np.full(k, 4.0)), 12.0 * places + rng.normal(size=(k, 2)), V)
+
+
+def likelihood(parameters, batch):
+    return float(kernels.log_prob(*parameters, batch).sum())
+
+
+def with_change(parameters, change):
+    keep = [c for c in range(len(parameters[0])) if c not in change.old]
+    return tuple(torch.cat([t[keep], new]) for t, new in zip(parameters, change.new, strict=True))
+
+
+@pytest.fixture
+def situation():
+    p = problem(n=400, k=6, d=2, noise="diagonal", missing=0.1, seed=90)
+    batch, parameters = p.batch(), p.parameters()
+    return parameters, batch, Pool.of(parameters, batch)
+
+
+def test_gain_of_a_trial_is_the_change_of_the_whole_likelihood(situation, monkeypatch):
+    """Exact when every row is in the neighbourhood: then nothing is left out."""
+    parameters, batch, pool = situation
+    near = Pool.near
+    monkeypatch.setattr(Pool, "near", lambda self, touched: near(self, touched, least=-1.0))
+    before = likelihood(parameters, batch)
+    changes = try_splits([2, 5, 0], parameters, pool, EFFORT, np.random.default_rng(0))
+    changes += try_merges([(0, 3), (1, 2)], parameters, pool, EFFORT)
+    changes.append(try_removals(parameters, pool)[4])
+    assert [change.old for change in changes] == [(2,), (5,), (0,), (0, 3), (1, 2), (4,)]
+    for change in changes:
+        after = likelihood(with_change(parameters, change), batch)
+        assert change.gain == pytest.approx(after - before, rel=1e-6, abs=1e-5)
+
+
+def test_trials_near_by_agree_with_trials_on_all_rows(situation):
+    parameters, batch, pool = situation
+    before = likelihood(parameters, batch)
+    (change,) = try_merges([(1, 5)], parameters, pool, EFFORT)
+    assert change.gain == pytest.approx(likelihood(with_change(parameters, change), batch) - before, abs=0.5)
+
+
+def test_merging_keeps_the_moments():
+    p = problem(k=3, d=2, seed=91)
+    log_weights, means, V = (t[0] for t in moment_match(tuple(t[None] for t in p.parameters())))
+    mixture = xd.Mixture(p.weights, p.means, p.covariances)
+    draws = mixture.sample(200_000, seed=0)
+    assert float(log_weights.exp()) == pytest.approx(1.0)
+    np.testing.assert_allclose(means[0], draws.mean(0), atol=0.03)
+    np.testing.assert_allclose(V[0], np.cov(draws.T), rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize("criterion", ["gain", "bovy"])
+def test_a_search_never_lowers_the_pools_likelihood(criterion):
+    truth = grid_truth(8, seed=1)
+    batch = xd.Batch.from_arrays(truth.sample(1500, seed=2))
+    start = xd.fit(batch, 8, method=xd.EM(), seed=3, start="random").mixture
+    before = likelihood(start.tensors(), batch)
+    found = Search(batch, Moves(sweeps=6, criterion=criterion), np.random.default_rng(0)).run(start.tensors())
+    assert likelihood(found.parameters, batch) >= before - 1e-6
+    assert found.gain * batch.n == pytest.approx(likelihood(found.parameters, batch) - before, abs=1e-4)
+
+
+def test_all_components_of_a_separated_truth_are_recovered():
+    truth = grid_truth()
+    rng = np.random.default_rng(4)
+    noise = 0.2 * rng.lognormal(size=(6000, 2))
+    X = truth.sample(6000, seed=5, noise=noise)
+    result = xd.fit(X, 20, noise=noise, seed=6, start="random")
+    plain = xd.fit(X, 20, noise=noise, seed=6, start="random", method=xd.EM())
+    distance = np.linalg.norm(truth.means[:, None] - result.mixture.means, axis=2)
+    assert sorted(distance.argmin(1)) == list(range(20))
+    assert distance.min(1).max() < 1.5
+    assert result.loglik > plain.loglik + 0.1
+    assert any(record.moved for record in result.history)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_dead_components_are_revived(dtype):
+    truth = grid_truth(4, seed=7)
+    X = truth.sample(1000, seed=8)
+    weights = np.array([0.0, 0.5, 0.5, 0.0])
+    start = xd.Mixture(weights, truth.means, 4 * truth.covariances)
+    result = xd.fit(X, mixture=start, seed=9, dtype=dtype)
+    assert result.mixture.weights.min() > 0.01
+    assert truth.score(X) - result.loglik < 0.1
+
+
+@pytest.mark.parametrize("method", [xd.EM(step=xd.Decaying(0.2)), xd.SGD(rate=0.01)])
+def test_moves_between_epochs_of_minibatch_methods(method):
+    """A stream that is never held: moves are tried on a pool much smaller than the data."""
+    truth = grid_truth(6, seed=10)
+    X = truth.sample(3000, seed=11)
+    moves = Moves(rounds=4, pool_rows=800, sweeps=10)
+    arguments = {"method": method, "batch_rows": 100, "epochs": 8, "seed": 12, "start": "random"}
+    without = xd.fit(X, 6, **arguments)
+    with_moves = xd.fit(X, 6, moves=moves, **arguments)
+    assert with_moves.loglik > without.loglik - 0.01
+    assert truth.score(X) - with_moves.loglik < 0.15
+
+
+def test_resumed_fits_with_moves_end_at_the_same_bits(tmp_path, device):
+    truth = grid_truth(6, seed=13)
+    X = truth.sample(600, seed=14)
+    weights = np.array([0.0, 0.0, 0.25, 0.25, 0.25, 0.25])
+    start = xd.Mixture(weights, truth.means, 9 * truth.covariances)
+    arguments = {
+        "mixture": start,
+        "device": device,
+        "deterministic": True,
+        "seed": 15,
+        "moves": Moves(after=2, sweeps=5),
+        "epochs": 12,
+        "tol": 0.0,
+    }
+    whole = xd.fit(X, **arguments)
+
+    class Enough(Exception):
+        pass
+
+    def stop(record):
+        if record.epoch == stop.at:
+            raise Enough
+
+    path = tmp_path / "checkpoint"
+    for stop.at in (1, 2, 6):
+        with pytest.raises(Enough):
+            xd.fit(X, checkpoint=path, checkpoint_seconds=0, resume=True, callback=stop, **arguments)
+    resumed = xd.fit(X, checkpoint=path, resume=True, **arguments)
+    np.testing.assert_array_equal(whole.mixture.covariances, resumed.mixture.covariances)
+    assert any(record.moved for record in whole.history)
+
+
+def test_a_prior_is_part_of_what_moves_gain():
+    X = grid_truth(5, seed=16).sample(500, seed=17)
+    result = xd.fit(X, 5, method=xd.EM(prior=xd.Prior(w=0.5)), moves="auto", seed=18, start="random")
+    assert np.isfinite(result.loglik)
+    assert (np.linalg.eigvalsh(result.mixture.covariances) > 0).all()
+
+
+def test_no_move_is_judged_by_a_likelihood_that_is_not_finite(situation):
+    (log_weights, means, V), batch, _ = situation
+    broken = V.clone()
+    broken[2] = -V[2]
+    moves = Moves(sweeps=1, pairs=1)
+    rng = np.random.default_rng(0)
+    assert not Search(batch, moves, rng).run((log_weights, means, broken)).sound
+    assert Search(batch, moves, rng).run((log_weights, means, V)).sound
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_almost_on_a_line_do_not_end_a_fit(seed):
+    """A covariance that float64 can barely hold: with some seeds a search has trials that no row matters for."""
+    rng = np.random.default_rng(100 + seed)
+    a = rng.normal(size=500) + 5 * rng.integers(0, 3, size=500)
+    X = np.stack([a, a], 1) + 3e-8 * rng.normal(size=(500, 2))
+    result = xd.fit(X, 3, noise=np.full((500, 2), 9e-16), device="cpu", dtype="float64", seed=1, epochs=14, tol=0)
+    assert np.isfinite(result.loglik)
+
+
+def test_a_singular_covariance_with_a_finite_likelihood_is_no_trouble():
+    rng = np.random.default_rng(0)
+    X = np.stack([4.0 * rng.integers(0, 3, size=600) + rng.normal(size=600), 0.1 * rng.normal(size=600)], 1)
+    start = xd.Mixture([1 / 3] * 3, [[0, 0], [4, 0], [8, 0]], [np.diag([1.0, 0.0])] * 3)
+    result = xd.fit(X, mixture=start, noise=np.full((600, 2), 0.01), device="cpu", epochs=14)
+    assert not any("not finite" in note for note in result.notes)
+
+
+def test_a_mixture_that_cannot_be_judged_is_changed_before_the_search(monkeypatch):
+    calls = []
+
+    class Troubled(Search):
+        def run(self, parameters):
+            calls.append(self.prior)
+            return Found(parameters, 0, float("nan"), sound=False) if len(calls) == 1 else super().run(parameters)
+
+    monkeypatch.setattr("xdeconv.fitting.loop.Search", Troubled)
+    X = grid_truth(5, seed=16).sample(500, seed=17)
+    result = xd.fit(X, 5, seed=18, start="random", device="cpu")
+    assert calls[0] is None
+    assert calls[1] is not None  # the small prior that leads out
+    assert any("small prior" in note for note in result.notes)
+    assert any(record.moved for record in result.history)
+    assert np.isfinite(result.loglik)
+
+
+def test_bovys_criteria(situation):
+    parameters, _, pool = situation
+    assert sorted(bovy_splits(parameters, pool)) == list(range(6))
+    pairs = bovy_pairs(pool)
+    assert len(pairs) == 15
+    r = pool.responsibility
+    a, b = pairs[0]
+    assert float((r[:, a] * r[:, b]).sum()) == pytest.approx(max(float((r[:, i] * r[:, j]).sum()) for i, j in pairs))
+
+
+def test_bad_moves_are_refused():
+    X = np.zeros((10, 2))
+    with pytest.raises(ValueError, match="moves must be one of"):
+        xd.fit(X, 2, moves="magic")
+    with pytest.raises(ValueError, match="Fixed parameters"):
+        xd.fit(X, 2, moves="auto", method=xd.EM(fixed=xd.Fixed(means=True)))
+
+
+def test_a_search_of_few_rows_does_little(monkeypatch):
+    """What 1,000 rows of one Gaussian gain from a move is their noise: few are made, and few pairs are computed."""
+    rng = np.random.default_rng(0)
+    batch = xd.Batch.from_arrays(rng.normal(size=(1000, 2)), error=[0.1, 0.1])
+    start = xd.fit(batch, 12, epochs=30, method=xd.EM()).mixture
+    done, accumulate = [0], kernels.accumulate
+
+    def counted(log_weights, means, covariances, rows, *options):
+        done[0] += rows.n * len(means)
+        return accumulate(log_weights, means, covariances, rows, *options)
+
+    monkeypatch.setattr(kernels, "accumulate", counted)
+    found = Search(batch, Moves(), np.random.default_rng(1)).run(start.tensors())
+    assert found.moved <= 8
+    assert done[0] < 2e7
+
+
+def test_a_prior_weighs_in_a_trial_as_much_as_in_the_whole_fit():
+    """A component far from others that has converged with a prior stays where it is in a trial of its own."""
+    rng = np.random.default_rng(3)
+    X = np.concatenate([rng.normal(size=(100, 2)), 100 + rng.normal(size=(1900, 2))])
+    prior = xd.Prior(w=30.0)
+    start = xd.Mixture([0.05, 0.95], [[0.0, 0.0], [100.0, 100.0]], [np.eye(2)] * 2)
+    whole = xd.fit(X, mixture=start, method=xd.EM(prior=prior), epochs=30, tol=0, dtype="float64", device="cpu").mixture
+    pool = Pool.of(whole.tensors(), xd.Batch.from_arrays(X))
+    effort = Effort(1, 1000, 1, prior, Options())
+    (_, _, V), _ = pool.near([(0,)]).refit(tuple(t[:1][None] for t in whole.tensors()), 10, effort)
+    np.testing.assert_allclose(V[0, 0].numpy(), whole.covariances[0], rtol=1e-6)

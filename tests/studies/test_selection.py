@@ -1,0 +1,280 @@
+"""Choosing the number of components: known truths, stopping and going on, refusals, the curve."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from xdeconv.fitting._fit import fit
+from xdeconv.mixture._mixture import Mixture, load
+from xdeconv.rows.batch import Batch
+from xdeconv.rows.data import ArraySource, as_source
+from xdeconv.search.growing import grown, halves
+from xdeconv.studies._select import Record, Selection, select
+from xdeconv.studies.scores import mean_log_prob, n_parameters
+
+TRUTH = Mixture([0.5, 0.3, 0.2], [[-6.0, 0.0], [6.0, 0.0], [0.0, 8.0]], [np.eye(2), np.diag([2.0, 0.5]), np.eye(2)])
+NOISE = np.random.default_rng(1).uniform(0.1, 1.0, size=(900, 2))
+X = TRUTH.sample(900, seed=0, noise=NOISE)
+SIZES = [1, 2, 3, 5]
+
+
+@pytest.mark.parametrize("criterion", ["held-out", "cv", "bic", "aic"])
+def test_three_components_are_found(criterion):
+    rule = "one-se" if criterion in ("held-out", "cv") else "best"
+    found = select(X, SIZES, criterion, noise=NOISE, folds=3, rule=rule, tol=1e-4, moves="none")
+    assert found.best == 3
+    assert [record.components for record in found.table] == SIZES
+    assert found.result.mixture.k == 3
+    order = found.result.mixture.means[:, 0].argsort()
+    np.testing.assert_allclose(found.result.mixture.means[order], TRUTH.means[[0, 2, 1]], atol=0.3)
+
+
+def test_scores_are_those_of_the_rows_left_out():
+    found = select(X, [3], noise=NOISE, validation=0.25, seed=3)
+    batch = found.result.mixture.batch(X, NOISE)
+    assert found.result.loglik == pytest.approx(found.result.mixture.score(batch))
+    (record,) = found.table
+    log_prob = TRUTH.log_prob(X, NOISE)
+    assert record.score == pytest.approx(log_prob.mean(), abs=4 * record.standard_error)
+    assert record.standard_error == pytest.approx(log_prob.std() / np.sqrt(225), rel=0.2)
+
+
+def test_validation_rows_of_their_own_and_weights():
+    weight = np.random.default_rng(2).uniform(0.5, 2.0, 900)
+    judge = {"X": X[:300], "noise": NOISE[:300], "weight": weight[:300]}
+    found = select(X[300:], [3], noise=NOISE[300:], weight=weight[300:], validation=judge)
+    expected = found.result.mixture.score(X[:300], NOISE[:300], weight=weight[:300])
+    assert found.table[0].score == pytest.approx(expected, abs=1e-4)
+
+
+def test_mean_log_prob_with_weights():
+    weight = np.random.default_rng(2).uniform(0.0, 2.0, 900)
+    mean, error, total = mean_log_prob(TRUTH, as_source(X, noise=NOISE, weight=weight))
+    log_prob = TRUTH.log_prob(X, NOISE)
+    variance = np.average((log_prob - mean) ** 2, weights=weight)
+    assert mean == pytest.approx(np.average(log_prob, weights=weight))
+    assert error == pytest.approx(np.sqrt(variance * np.sum(weight**2)) / weight.sum())
+    assert total == pytest.approx(weight.sum())
+
+
+def test_information_criteria_are_the_estimators():
+    from xdeconv.compat.sklearn import XDGMM
+
+    found = {name: select(X, [2], name, noise=NOISE) for name in ("bic", "aic")}
+    model = XDGMM(2)
+    for name, selection in found.items():
+        model.fit(X[:5])
+        model.mixture_ = selection.result.mixture
+        assert selection.table[0].score == pytest.approx(getattr(model, name)(X, noise=NOISE), abs=0.1)
+    assert n_parameters(2, 2) == 11
+
+
+# Stopping and going on
+
+
+class Stop:
+    """A callback that presses Ctrl-C in the epoch of a number."""
+
+    def __init__(self, after):
+        self.left = after
+
+    def __call__(self, record):
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+
+def test_interrupted_and_resumed_is_the_same(tmp_path):
+    settings = {"criterion": "cv", "noise": NOISE, "folds": 3, "epochs": 8, "tol": 0.0}
+    whole = select(X, SIZES, results=tmp_path / "whole.jsonl", **settings)
+    assert not whole.interrupted
+    path = tmp_path / "parts.jsonl"
+    part = select(X, SIZES, results=path, callback=Stop(8 * 4 + 3), **settings)
+    assert part.interrupted
+    assert part.result is None
+    assert len(part.table) == 1
+    assert len(path.read_text().splitlines()) == 1 + 4
+    found = select(X, SIZES, results=path, **settings)
+    assert [(r.score, r.standard_error, r.folds) for r in found.table] == [
+        (r.score, r.standard_error, r.folds) for r in whole.table
+    ]
+    np.testing.assert_array_equal(found.result.mixture.means, whole.result.mixture.means)
+    assert select(X, SIZES, results=path, **settings).table == found.table  # seconds too: nothing is fitted again
+
+
+def test_a_longer_list_goes_on_and_another_chain_does_not_mix(tmp_path):
+    path = tmp_path / "r.jsonl"
+    select(X, [1, 2], noise=NOISE, epochs=3, results=path)
+    longer = select(X, [1, 2, 3], noise=NOISE, epochs=3, results=path)
+    other = select(X, [1, 3], noise=NOISE, epochs=3, results=path)
+    chains = [json.loads(line)["chain"] for line in path.read_text().splitlines()[1:]]
+    assert chains == [[1], [1, 2], [1, 2, 3], [1, 3]]
+    assert other.table[0] == longer.table[0]
+
+
+def test_an_interrupt_with_nothing_done_is_raised():
+    with pytest.raises(KeyboardInterrupt):
+        select(X, [2, 3], noise=NOISE, callback=Stop(1))
+
+
+def test_another_call_is_refused_by_name(tmp_path):
+    path = tmp_path / "r.jsonl"
+    select(X, [1], noise=NOISE, epochs=2, results=path)
+    with pytest.raises(ValueError, match="seed: 0 there, 1 here"):
+        select(X, [1], noise=NOISE, epochs=2, results=path, seed=1)
+    with pytest.raises(ValueError, match=r"options: \{'epochs': '2'\} there, \{'epochs': '3'\} here"):
+        select(X, [1], noise=NOISE, epochs=3, results=path)
+    with pytest.raises(ValueError, match="checksum"):
+        select(X + 1, [1], noise=NOISE, epochs=2, results=path)
+    path.write_text("{}\n")
+    with pytest.raises(ValueError, match="no results of a selection"):
+        select(X, [1], noise=NOISE, results=path)
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"criterion": "dic"}, "none of held-out, cv, bic, aic"),
+        ({"criterion": "bic", "rule": "one-se"}, "rule 'one-se'"),
+        ({"components": []}, "such as"),
+        ({"components": [0, 2]}, "at least 1"),
+        ({"criterion": "cv", "folds": 1}, "folds must be"),
+        ({"checkpoint": "a"}, "results= keeps them"),
+    ],
+)
+def test_refusals(changes, message):
+    with pytest.raises(ValueError, match=message):
+        select(X, **{"components": [2], "noise": NOISE, **changes})
+
+
+def test_a_row_prior_is_refused():
+    with pytest.raises(ValueError, match="log_prior"):
+        select(Batch.from_arrays(X, log_prior=np.zeros((900, 2))), [1, 2])
+
+
+class Stream:
+    """A source that is not held in memory."""
+
+    def __init__(self, source):
+        self.source = source
+
+    def __getattr__(self, name):
+        if name in ("batch", "held", "sample", "standardized", "source"):
+            raise AttributeError(name)
+        return getattr(self.source, name)
+
+    rows = property(lambda self: self.source.rows)
+    dim = property(lambda self: self.source.dim)
+    labels = units = None
+
+    def arranged(self, batch_rows, seed):
+        return Stream(self.source.arranged(batch_rows, seed))
+
+    def batches(self, epoch, *, rank=0, world=1):
+        return self.source.batches(epoch, rank=rank, world=world)
+
+    def split(self, fraction, seed):
+        cut = round(fraction * self.rows)
+        rows = torch.arange(self.rows)
+        return Stream(ArraySource(self.source.batch.rows(rows[cut:]))), Stream(
+            ArraySource(self.source.batch.rows(rows[:cut]))
+        )
+
+
+def test_streams_hold_out_and_refuse_cross_validation():
+    stream = Stream(as_source(X, noise=NOISE))
+    assert select(stream, [1, 3], epochs=20).best == 3
+    with pytest.raises(ValueError, match="cross-validation needs rows in memory"):
+        select(stream, [1, 3], "cv")
+
+
+# The choice and its picture
+
+
+def test_the_one_standard_error_rule():
+    table = tuple(Record(k, s, 0.1, 1.0, (s,)) for k, s in [(1, -3.0), (2, -1.05), (4, -1.0), (8, -1.2)])
+    assert Selection("cv", table).best == 4
+    assert Selection("cv", table, "one-se").best == 2
+    assert Selection("bic", table).best == 1
+    assert str(Selection("cv", table)).splitlines()[3].endswith("<- chosen")
+
+
+def test_the_curve_is_drawn():
+    pytest.importorskip("matplotlib")
+    table = tuple(Record(k, -1.0 / k, 0.1, 1.0, ()) for k in (1, 4, 16))
+    ax = Selection("held-out", table).plot()
+    assert ax.get_xlabel() == "components"
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["1", "4", "16"]
+    assert Selection("bic", tuple(Record(r.components, r.score, None, 1.0, ()) for r in table)).plot(ax) is ax
+
+
+# Growing
+
+
+def test_halves_keep_the_moments():
+    shifts, V = halves(TRUTH)
+    np.testing.assert_allclose(V + np.einsum("kad,kae->kade", shifts, shifts), TRUTH.covariances[:, None].repeat(2, 1))
+    assert np.linalg.eigvalsh(V).min() > 0
+
+
+def test_growing_splits_what_fits_worst():
+    worse = Mixture([0.5, 0.5], [[-6.0, 0.0], [3.6, 3.2]], [np.eye(2), [[10.5, -10.0], [-10.0, 16.5]]])
+    batch = Batch.from_arrays(X, NOISE)
+    three = grown(worse, 3, batch)
+    np.testing.assert_array_equal(three.means[0], worse.means[0])
+    np.testing.assert_allclose(three.weights, [0.5, 0.25, 0.25])
+    assert three.score(X, NOISE) > worse.score(X, NOISE)
+    assert grown(worse, 7, batch).k == 7
+    with pytest.raises(ValueError, match="cannot grow"):
+        grown(worse, 1, batch)
+
+
+def test_growing_is_as_good_as_starting_afresh():
+    afresh = fit(X, 3, noise=NOISE).loglik
+    one = fit(X, 1, noise=NOISE).mixture
+    assert fit(X, mixture=grown(one, 3, Batch.from_arrays(X, NOISE)), noise=NOISE).loglik > afresh - 1e-3
+
+
+# The command
+
+
+@pytest.fixture
+def table(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = {"u": X[:, 0], "v": X[:, 1], "u_error": np.sqrt(NOISE[:, 0]), "v_error": np.sqrt(NOISE[:, 1])}
+    pq.write_table(pa.table(columns), tmp_path / "d.parquet")
+    return tmp_path / "d.parquet"
+
+
+def call(*words):
+    from xdeconv.cli.app import run
+
+    with pytest.raises(SystemExit) as done:
+        run(["select", *map(str, words)])
+    return done.value.code
+
+
+def test_the_command_prints_draws_and_writes(table, capsys):
+    pytest.importorskip("matplotlib")
+    picture, model, results = (table.with_name(name) for name in ("c.png", "m.safetensors", "r.jsonl"))
+    words = (table, "-c", "u,v", "-k", "1,3", "-o", picture, "--model", model, "--results", results, "--epochs", 20,
+             "--moves", "none")  # fmt: skip
+    assert call(*words) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith("<- chosen")
+    assert picture.stat().st_size > 1000
+    assert load(model).k == 3
+    assert call(*words, "--seed", 1) == 1
+    assert "seed: 0 there, 1 here" in capsys.readouterr().err
+
+
+def test_the_command_refuses(table):
+    assert call(table, "-c", "u,v", "-k", "1,many") == 2
+    assert call(table, "-c", "u,v", "-k", "1", "-o", "curve.txt") == 2
+    assert call(table, "-c", "u,v", "-k", "1", "--moves", "many") == 2

@@ -1,0 +1,143 @@
+"""Several processes on the CPU: the same mixtures as one, a rank that dies or hangs, and restarts by torchrun."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pyarrow.parquet as pq
+import pytest
+
+import xdeconv as xd
+from ranks import CASES
+from xdeconv.fitting.checkpoint import load_checkpoint
+from xdeconv.simulate import _gaia as simulate
+
+HERE = Path(__file__).parents[1]
+
+
+def port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def environment(**more):
+    return {**os.environ, "OMP_NUM_THREADS": "1", **{name: str(value) for name, value in more.items()}}
+
+
+def ranks(arguments, world=2, **more):
+    """The processes of a command."""
+    known = {"WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port()}
+    return [
+        subprocess.Popen([sys.executable, *map(str, arguments)], env=environment(RANK=r, LOCAL_RANK=r, **known),
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
+        for r in range(world)
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def stars(tmp_path_factory):
+    path = tmp_path_factory.mktemp("ranks") / "stars.parquet"
+    pq.write_table(simulate.gaia(6000, seed=2).to_table(), path, row_group_size=500)
+    return path
+
+
+@pytest.fixture(scope="module")
+def together(stars, tmp_path_factory):
+    """A folder with what two ranks found."""
+    folder = tmp_path_factory.mktemp("together")
+    for process in ranks([HERE / "ranks.py", stars, folder]):
+        _, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err
+    return folder
+
+
+def results(folder, name, rank=0):
+    mixture = xd.load(folder / f"{name}.{rank}.safetensors")
+    return mixture, np.load(folder / f"{name}.{rank}.npy")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_all_ranks_have_the_same_mixture(together, name):
+    (one, scores), (other, others) = (results(together, name, rank) for rank in (0, 1))
+    for part in ("weights", "means", "covariances"):
+        assert np.array_equal(getattr(one, part), getattr(other, part))
+    assert np.array_equal(scores, others, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", ["batch", "stream", "held", "moves"])
+def test_two_ranks_equal_one_process(together, stars, name):
+    found, scores = results(together, name)
+    alone = CASES[name](stars)
+    for part in ("weights", "means", "covariances"):
+        assert np.allclose(getattr(found, part), getattr(alone.mixture, part), rtol=1e-9, atol=1e-9)
+    assert abs(scores[0] - alone.loglik) < 1e-10
+    if alone.validation is not None:
+        assert abs(scores[1] - alone.validation) < 1e-10
+
+
+def test_minibatches_are_unions(together, stars):
+    """Other rows share a batch, so the mixture differs a little; steps and step sizes are those of one process."""
+    _, scores = results(together, "minibatch")
+    assert abs(scores[0] - CASES["minibatch"](stars).loglik) < 0.02
+
+
+def command(stars, folder, *more):
+    columns = ["--columns", "parallax,pmra,pmdec", "--where", "astrometric_params_solved > 3", "-k", "3"]
+    kept = ["-o", folder / "model.safetensors", "--checkpoint", folder / "saved", "--checkpoint-seconds", "0"]
+    return ["-m", "xdeconv", "fit", stars, *columns, *kept, "--moves", "none", "--device", "cpu", *more]
+
+
+ENDLESS = ("--tol", "0", "--epochs", "100000")
+
+
+def until_saved(path):
+    deadline = time.monotonic() + 60
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert path.exists()
+
+
+@pytest.mark.parametrize(("harm", "limit"), [(signal.SIGKILL, 600), (signal.SIGSTOP, 3)])
+def test_a_lost_rank_stops_the_others(stars, tmp_path, harm, limit):
+    first, other = ranks(command(stars, tmp_path, *ENDLESS, "--rank-timeout", limit))
+    until_saved(tmp_path / "saved")
+    other.send_signal(harm)
+    began = time.monotonic()
+    _, err = first.communicate(timeout=30)
+    other.kill()
+    assert other.communicate() == ("", "")
+    assert time.monotonic() - began < 15
+    assert first.returncode == 3
+    assert "rank 0 of 2 stops: another rank has ended or not answered in time" in err
+    assert "--resume" in err
+    assert "Traceback" not in err
+    if harm == signal.SIGKILL:  # one process goes on where two stopped
+        saved = load_checkpoint(tmp_path / "saved").epoch
+        more = command(stars, tmp_path, "--tol", "0", "--epochs", saved + 1, "--resume")
+        subprocess.run([sys.executable, *map(str, more)], check=True, capture_output=True, env=environment())
+        history = xd.load(tmp_path / "model.safetensors").meta["history"]
+        assert len(history["epoch"]) == saved + 1
+
+
+def test_torchrun_restarts_from_the_checkpoint(stars, tmp_path):
+    run = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "1", "--master-port", port()]
+    arguments = [*run, *command(stars, tmp_path, "--tol", "0", "--epochs", "400", "--validation", "0")]
+    agent = subprocess.Popen(
+        [sys.executable, *map(str, arguments)], env=environment(), stderr=subprocess.PIPE, text=True
+    )
+    until_saved(tmp_path / "saved")
+    workers = [p for p in psutil.Process(agent.pid).children(recursive=True) if "fit" in p.cmdline()]
+    workers[-1].kill()
+    _, err = agent.communicate(timeout=60)
+    assert agent.returncode == 0, err
+    found = xd.load(tmp_path / "model.safetensors")
+    assert found.meta["epochs"] == 400
+    assert err.count("stopped after 400 epochs") == 1
+    assert err.count("rows of") == 2  # said once by each start of rank 0

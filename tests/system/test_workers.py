@@ -1,0 +1,197 @@
+"""Threads that are kept: work is done, what it raises arrives, threads are used again, and none survives a fork."""
+
+import multiprocessing
+import os
+import threading
+import time
+
+import pytest
+import torch
+
+from xdeconv.rows.prefetch import prefetched
+from xdeconv.system import threads as workers
+from xdeconv.system.threads import begin, together
+
+
+def test_a_thread_is_used_again():
+    names = []
+    for _ in range(20):
+        begin("test again", lambda: names.append(threading.get_ident())).wait()
+    assert len(set(names)) == 1
+
+
+def test_side_by_side():
+    meeting = threading.Barrier(3)
+    found = []
+
+    def work(i):
+        meeting.wait(timeout=30)
+        found.append(i)
+
+    together("test side", work, 3)
+    assert sorted(found) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("bad", [0, 1, 2])
+def test_what_work_raises_is_raised_when_all_is_done(bad):
+    found = []
+
+    def work(i):
+        if i == bad:
+            raise ZeroDivisionError(i)
+        found.append(i)
+
+    with pytest.raises(ZeroDivisionError):
+        together("test raises", work, 3)
+    assert sorted(found) == sorted({0, 1, 2} - {bad})
+    together("test raises", found.append, 3)
+    assert len(found) == 5
+
+
+def test_idle_threads_are_few():
+    started = threading.Barrier(workers.KEPT + 6)
+    tasks = [begin("test few", lambda: started.wait(timeout=30)) for _ in range(workers.KEPT + 5)]
+    started.wait(timeout=30)
+    for task in tasks:
+        task.wait()
+    assert len(workers._idle["test few"]) <= workers.KEPT
+
+
+@pytest.mark.parametrize("many", [1, 2, 5])
+def test_a_total_is_added_in_order_by_any_number_of_threads(many, monkeypatch):
+    monkeypatch.setattr(workers, "threads", lambda: many)
+    values = torch.randn(100, 7, generator=torch.Generator().manual_seed(0)) * 10.0 ** torch.arange(100)[:, None].sin()
+    expected = values[0].clone()
+    for value in values[1:]:
+        expected += value
+
+    def slowly(i):
+        time.sleep(0.001 * (i % 3))
+        return values[i]
+
+    assert torch.equal(workers.total(range(100), slowly), expected)
+    assert workers.total([], slowly) is None
+
+
+def test_work_of_a_total_has_one_thread():
+    assert workers.total(range(4), lambda _: torch.tensor(workers.threads())) == 4
+
+
+def test_a_total_stops_at_the_first_problem():
+    drawn = []
+
+    def items():
+        for i in range(1000):
+            drawn.append(i)
+            yield i
+
+    def value(i):
+        if i == 3:
+            raise ZeroDivisionError
+        return torch.zeros(())
+
+    with pytest.raises(ZeroDivisionError):
+        workers.total(items(), value)
+    assert len(drawn) < 100
+    before = workers.threads()
+    assert before == min(torch.get_num_threads(), len(os.sched_getaffinity(0)))
+
+
+def test_an_interrupt_stops_the_other_threads(monkeypatch):
+    monkeypatch.setattr(workers, "threads", lambda: 3)
+    drawn, closed = [], []
+
+    def items():
+        try:
+            for i in range(10_000):
+                drawn.append(i)
+                yield i
+        finally:
+            closed.append(True)
+
+    def value(i):
+        if threading.current_thread() is threading.main_thread():
+            raise KeyboardInterrupt
+        time.sleep(0.001)
+        return torch.zeros(())
+
+    with pytest.raises(KeyboardInterrupt):
+        workers.total(items(), value)
+    seen = len(drawn)
+    time.sleep(0.05)
+    assert len(drawn) == seen < 100
+    assert closed == [True]
+
+
+def test_a_thread_that_cannot_start_stops_the_others(monkeypatch):
+    monkeypatch.setattr(workers, "threads", lambda: 4)
+    start, started = workers.begin, []
+
+    def limited(kind, work):
+        started.append(kind)
+        if len(started) == 3:
+            raise RuntimeError("can't start new thread")
+        return start(kind, work)
+
+    monkeypatch.setattr(workers, "begin", limited)
+    drawn = []
+    with pytest.raises(RuntimeError, match="can't start"):
+        workers.total((drawn.append(i) or i for i in range(100_000)), lambda _: torch.zeros(()))
+    seen = len(drawn)
+    time.sleep(0.05)
+    assert len(drawn) == seen < 100_000
+
+
+def test_work_has_the_callers_number_of_torch_threads():
+    before = torch.get_num_threads()
+    found = []
+    try:
+        for number in (1, 2, 1):
+            torch.set_num_threads(number)
+            begin("test torch", lambda: found.append(torch.get_num_threads())).wait()
+    finally:
+        torch.set_num_threads(before)
+    assert found == [1, 2, 1]
+
+
+def test_a_reader_does_not_wait_for_itself():
+    """As when garbage collection closes a generator in the thread that reads for it."""
+    task = []
+    waited = threading.Event()
+
+    def work():
+        while not task:
+            time.sleep(0.001)
+        task[0].wait()
+        waited.set()
+
+    task.append(begin("test itself", work))
+    assert waited.wait(timeout=30)
+
+
+def _close_in_child(items):
+    items.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*")
+def test_a_forked_process_closes_what_its_parent_reads():
+    items = prefetched(iter(range(10)))
+    assert next(items) == 0
+    child = multiprocessing.get_context("fork").Process(target=_close_in_child, args=(items,))
+    child.start()
+    child.join(timeout=30)
+    assert child.exitcode == 0
+    assert list(items) == list(range(1, 10))
+
+
+def _in_child(_):
+    found = []
+    begin("test fork", lambda: found.append(1)).wait()
+    return found
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*")
+def test_a_forked_process_starts_its_own():
+    assert _in_child(0) == [1]
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.map_async(_in_child, [0]).get(timeout=60) == [[1]]
