@@ -7,7 +7,6 @@ its name only when it is whole and on disk, so that a killed preparation goes on
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..system.files import write_atomically
+from ..system.files import file_checksum, replacing, write_atomically
 from .blocks import hashed
 from .conventions import known_units
 from .expressions import Expression
@@ -87,7 +86,7 @@ def prepare(
 def check_store(folder: Path) -> None:
     """Compare every shard with its checksum."""
     for shard in read_manifest(folder)["shards"]:
-        found = _checksum(folder / shard["file"])
+        found = file_checksum(folder / shard["file"])
         if found != shard["sha256"]:
             raise OSError(f"{folder / shard['file']} is damaged: its checksum is not the manifest's")
 
@@ -218,14 +217,9 @@ def _write_ipc(path: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch])
     """Write beside, force to disk, rename."""
     import pyarrow as pa
 
-    partial = path.with_name(f".{path.name}.partial")
-    with open(partial, "wb") as file:
-        with pa.ipc.new_file(file, schema) as writer:
-            for batch in batches:
-                writer.write_batch(batch.replace_schema_metadata(schema.metadata))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+    with replacing(path) as partial, open(partial, "wb") as file, pa.ipc.new_file(file, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch.replace_schema_metadata(schema.metadata))
 
 
 # Shards
@@ -248,7 +242,7 @@ def _shard(folder: Path, work: Path, runs: list[str], number: int, units: Any, r
     batches = (batch.cast(schema) for batch in table.to_batches(max_chunksize=BATCH_ROWS))
     _write_ipc(folder / name, schema, batches)
     found = {"file": name, "rows": table.num_rows, "bytes": os.path.getsize(folder / name),
-             "sha256": _checksum(folder / name)}  # fmt: skip
+             "sha256": file_checksum(folder / name)}  # fmt: skip
     write_atomically(facts, json.dumps(found).encode())
     report(f"shard {number + 1}: {table.num_rows:,} rows")
     return found
@@ -264,11 +258,6 @@ def _without_nulls(table: pa.Table) -> pa.Table:
             filled = pc.fill_null(table.column(i), pa.scalar(float("nan"), column.type))
             table = table.set_column(i, column.name, filled)
     return table
-
-
-def _checksum(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _write_manifest(

@@ -17,7 +17,7 @@ from ..mixture._mixture import Mixture, checked_names
 from ..rows.data import as_source
 from ..rows.resident import Cache, checked_cache
 from ..search.moves import Moves
-from ..system.files import locked
+from ..system.files import locked, refuse_foreign
 from ..system.ranks import rank
 from .history import Callback
 from .initial import Start
@@ -141,8 +141,11 @@ def fit(
 
 
 def _alone(checkpoint: str | os.PathLike[str] | None) -> AbstractContextManager[None]:
-    """The checkpoint held against other fits, by the one rank that writes it."""
-    return nullcontext() if checkpoint is None or rank() > 0 else locked(checkpoint)
+    """The checkpoint held against other fits, by the one rank that writes it; a file of another kind is refused."""
+    if checkpoint is None or rank() > 0:
+        return nullcontext()
+    refuse_foreign(checkpoint, "checkpoint")
+    return locked(checkpoint)
 
 
 def chosen_device(device: str | torch.device | None) -> torch.device:

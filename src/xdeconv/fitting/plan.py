@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
@@ -19,6 +18,7 @@ from ..mixture._mixture import Mixture
 from ..rows.data import ArraySource, Source, as_source, split
 from ..rows.resident import Cache
 from ..search.moves import Moves
+from ..system.files import checksum
 from .history import Epoch
 from .initial import Start
 
@@ -110,14 +110,6 @@ def in_batches(source: Source, device: torch.device) -> bool:
 
 def _has_log_prior(source: Source) -> bool:
     return isinstance(source, ArraySource) and source.batch.log_prior is not None
-
-
-def checksum(*arrays: np.ndarray) -> int:
-    """One number that changes with any value of some arrays."""
-    total = 0
-    for array in arrays:
-        total = zlib.crc32(np.ascontiguousarray(array).tobytes(), total)
-    return total
 
 
 def data_checksum(source: Source) -> int | None:
