@@ -10,7 +10,7 @@ from rich.console import Console
 
 import xdeconv as xd
 from xdeconv.catalog import hipparcos
-from xdeconv.cli import demo
+from xdeconv.cli import velocities as demo
 from xdeconv.mixture.modes import climb, find_maxima, log_density, log_excess, one_gaussian
 
 

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from . import options
+from . import options, outputs
 from .app import app, say
 
 if TYPE_CHECKING:
     from ..mixture._mixture import Mixture
     from ..rows.batch import Batch
 
-PICTURES = (".png", ".pdf", ".svg", ".jpg")
 MOST_COORDINATES = 8  # of a corner plot, unless they are named
 NEED_ROWS = ("calibration", "misfit", "denoised")
 TAKE_ROWS = ("corner", "marginal", "sky", "cmd", *NEED_ROWS)
@@ -73,6 +72,7 @@ def plot(
     unit: options.Units = None,
     bad_rows: options.BadRows = "refuse",
     skip_bad_files: options.SkipBadFiles = False,
+    force: options.Force = False,
     config: options.Config = None,
 ) -> None:  # fmt: skip
     """Draw a model: corner plot, density, sky, colours and magnitudes, training, calibration, denoised rows."""
@@ -83,20 +83,19 @@ def plot(
     given = fixed(condition)
     refuse_mismatch(kind, bool(files), bool(given), coordinates)
     target = output or model.with_name(f"{model.stem}-{kind}.png")
-    if target.suffix.lower() not in PICTURES:
-        raise typer.BadParameter(f"{target} ends in none of {', '.join(PICTURES)}", param_hint="--output")
+    outputs.checked(target, [model, *files, config], force, outputs.PICTURES)
     from ..mixture._mixture import load
 
     mixture = load(model)
     rows = None
     if files:
-        arguments = options.opening(columns, error, unit, None, None, None, None, None)
+        arguments = options.opening(columns, error, unit)
         reading: dict[str, Any] = {"where": where, "bad_rows": bad_rows, "skip_bad_files": skip_bad_files}
         rows = some_rows(options.open_for(mixture, files, arguments, **reading), most_rows, seed)
     words = asked[kind] if isinstance(asked[kind], str) else coordinates
     names = None if words in (None, "all") else listed(str(words))
     axes = draw(mixture, Wanted(kind, names, given, rows, components))
-    axes.figure.savefig(target, dpi=dpi)
+    outputs.save_picture(axes.figure, target, dpi=dpi)
     say(f"written: {target}")
 
 
@@ -154,8 +153,9 @@ def some_rows(source: Any, most: int, seed: int) -> Batch:
 
 def draw(mixture: Mixture, wanted: Wanted) -> Any:
     """The axes of a picture, or the first of them."""
-    found = DRAW[wanted.kind](mixture, wanted)
-    return found.flat[0] if hasattr(found, "flat") else found
+    import numpy as np
+
+    return np.asarray(DRAW[wanted.kind](mixture, wanted), dtype=object).flat[0]
 
 
 def _corner(mixture: Mixture, wanted: Wanted) -> Any:

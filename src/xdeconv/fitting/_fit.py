@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -26,6 +27,7 @@ from .memory import refuse_too_little
 from .plan import Plan, at_least, choose_method, count_components, hold_out, in_batches, not_negative
 from .progress import show_progress
 
+log = logging.getLogger("xdeconv")
 __all__ = ["FitResult", "NumericalTrouble", "chosen_device", "fit", "in_batches"]
 FULL_PASSES, MINIBATCH_PASSES = 200, 20
 
@@ -101,6 +103,8 @@ def fit(
     if source.rows == 0:
         raise ValueError("there are no rows to fit")
     source, held_out = hold_out(source, validation, seed)
+    if held_out is not None:
+        log.info("%s rows to fit, %s rows held out", f"{source.rows:,}", f"{held_out.rows:,}")
     if mixture is not None and restarts > 1:
         raise ValueError("restarts try new starts: give mixture= or restarts=, not both")
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:

@@ -95,9 +95,9 @@ def choose_method(
     if batch_rows is None and in_batches(source, device):
         batch_rows = suited_batch(k, source.dim)
     if batch_rows is None:
-        log.info("fitting %d rows by batch EM with moves", source.rows)
+        log.info("fitting %s rows by batch EM with moves", f"{source.rows:,}")
         return EM(), resolved, None
-    log.info("fitting %d rows by minibatch EM with moves, %d rows a step", source.rows, batch_rows)
+    log.info("fitting %s rows by minibatch EM with moves, %s rows a step", f"{source.rows:,}", f"{batch_rows:,}")
     return EM(step=suited_step(batch_rows, k, source.dim)), resolved, batch_rows
 
 
