@@ -149,9 +149,12 @@ def test_sample_and_condition_and_info(folder, call):
         ("corner", ("--corner", "parallax,bp_rp", "--condition", "phot_g_mean_mag=15,pmra=1")),
         ("corner", ("--corner", "parallax,bp_rp", "--data", "stars.parquet", "--components")),
         ("density", ("--density", "bp_rp,phot_g_mean_mag", "--components")),
+        ("density", ("--density", "bp_rp,parallax", "--data", "stars.parquet", "--limits", "parallax=0:5,bp_rp=0:3")),
+        ("corner", ()),
         ("marginal", ("--marginal", "parallax", "--data", "stars.parquet")),
         ("sky", ("--sky",)),
         ("cmd", ("--cmd", "--condition", "parallax=2")),
+        ("cmd", ("--cmd", "--components", "--limits", "bp_rp=0:3")),
         ("history", ("--history",)),
         ("calibration", ("--calibration", "stars.parquet", "--where", "ruwe < 1.2")),
         ("misfit", ("--misfit", "parallax,pmra", "--data", "stars.parquet")),
@@ -179,9 +182,26 @@ def test_plot_refuses_what_does_not_go_together(folder, call):
     assert words("--history", "--data", folder / "stars.parquet")[0] == 2
     assert words("--history", "--condition", "parallax=1")[0] == 2
     assert words("--condition", "parallax=wide")[0] == 2
+    for wrong in ("parallax", "parallax=1", "parallax=5:1", "parallax=a:b", "parallax=1:2:3", "parallax=0:inf"):
+        assert words("--limits", wrong)[0] == 2
+    assert words("--history", "--limits", "parallax=0:1")[0] == 2
+    assert words("--limits", "nothing=0:1")[0] == 1
     assert words("--corner", "parallax,nothing")[0] == 1
     assert words("-o", folder / "p.txt")[0] == 2
     assert not (folder / "p.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind"),
+    [(["x"], "marginal"), (["x", "y"], "density"), (["ra", "dec"], "sky"), (["bp_rp", "phot_g_mean_mag"], "cmd"),
+     (["x", "y", "z"], "corner"), (None, "density"), ([f"x{i}" for i in range(10)], "corner")],
+)  # fmt: skip
+def test_plot_without_a_kind_suits_the_coordinates(call, tmp_path, labels, kind):
+    d = len(labels or "xy")
+    xd.Mixture([1.0], np.ones((1, d)), np.eye(d)[None], labels=labels).save(tmp_path / "m.safetensors")
+    code, _, err = call("plot", tmp_path / "m.safetensors", "--dpi", 20)
+    assert code == 0, err
+    assert (tmp_path / f"m-{kind}.png").exists()
 
 
 def test_explore(folder, call):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,9 +24,12 @@ from .axes import (  # fmt: skip
     name_axes,
     new_axes,
     opacity,
+    rows_of,
+    scatter,
     some,
-    span,
-    with_rows,
+    thin,
+    values_of,
+    views,
 )
 from .convolving import noisy_density
 
@@ -43,24 +46,36 @@ def density_2d(
     ax: Axes | None = None,
     *,
     given: Given | None = None,
-    limits: tuple[Limits, Limits] | None = None,
+    limits: Any = None,
     enclosed: Sequence[float] = ENCLOSED,
     bins: int = 200,
     cmap: str = DENSITY,
     alpha: float = 1.0,
+    data: Any = None,
+    points: int = 5000,
 ) -> Axes:
-    """The density of two coordinates, at ``given`` others: bands that enclose given fractions of what is shown."""
+    """The density of two coordinates, at ``given`` others: bands that enclose given fractions of what is shown.
+
+    ``limits`` are (low, high) of both, or {coordinate: (low, high)} of some. Of ``data`` (n, d), or a Batch, at most
+    ``points`` rows are drawn as dots behind the bands.
+    """
     mixture = at(mixture, given)
     pair = some(mixture, coordinates, 2)
     ax = new_axes() if ax is None else ax
     from matplotlib import colormaps
 
-    wide, high = limits or (span(pair, 0), span(pair, 1))
+    rows = None if data is None else values_of(rows_of(mixture, data), mixture.indices(coordinates))
+    wide, high = views(mixture, coordinates, limits, rows)
+    if rows is not None:
+        scatter(ax, rows[thin(len(rows), points)], zorder=0)
+        alpha = min(alpha, 0.75)
     x, y, density = on_grid(pair, wide, high, bins)
     levels = enclosing_levels(density, enclosed)
     shades = colormaps[cmap](np.linspace(0.05, 0.9, len(levels)))
     ax.contourf(x, y, density, levels=[*levels, np.inf], colors=shades, alpha=alpha)
     ax.contour(x, y, density, levels=levels, colors="k", linewidths=0.4, alpha=0.5)
+    least, most = 100 * min(enclosed), 100 * max(enclosed)
+    ax.fill([], [], color=shades[len(shades) // 2], label=f"true density: {least:g} to {most:g} % within contours")
     ax.set(xlim=wide, ylim=high)
     return name_axes(ax, mixture, coordinates)
 
@@ -74,7 +89,7 @@ def marginal_1d(
     noise: Any = None,
     error: Any = None,
     given: Given | None = None,
-    limits: Limits | None = None,
+    limits: Limits | Mapping[Any, Limits] | None = None,
     components: bool = True,
     bins: int = 400,
 ) -> Axes:
@@ -87,15 +102,15 @@ def marginal_1d(
     line = some(mixture, [coordinate], 1)
     ax = new_axes() if ax is None else ax
     values, variances = _observed(data, noise, error)
-    low, high = limits or with_rows(span(line, 0), values)
+    ((low, high),) = views(mixture, [coordinate], [limits] if isinstance(limits, tuple) else limits, values[:, None])
     x = np.linspace(low, high, bins)
     if len(values):
         _histogram(ax, values, low, high)
     if components:
         _components(ax, line, x)
-    ax.plot(x, np.exp(line.log_prob(x[:, None])), color="k", lw=1.2)
+    ax.plot(x, np.exp(line.log_prob(x[:, None])), color="k", lw=1.2, label="true density")
     if variances is not None and len(values):
-        ax.plot(x, noisy_density(line, x, variances), "--", color=NOISY, lw=1.0)
+        ax.plot(x, noisy_density(line, x, variances), "--", color=NOISY, lw=1.0, label="expected with noise")
     ax.set_xlim(low, high)
     ax.set_ylim(bottom=0)
     ax.set_xlabel(axis_title(mixture, coordinate))
@@ -126,13 +141,14 @@ def _components(ax: Axes, line: Mixture, x: Array) -> None:
     colors = np.tile(to_rgba(COMPONENT), (line.k, 1))
     colors[:, 3] = opacity(line.weights)[order]
     curves = np.stack(np.broadcast_arrays(x, each), axis=-1)
-    ax.add_collection(LineCollection(list(curves), colors=colors, lw=0.8 * max(crowding(line.weights), 0.5)))
+    ax.add_collection(LineCollection(list(curves), colors=colors, lw=1.2 * max(crowding(line.weights), 0.4)))
+    ax.plot([], [], color=COMPONENT, lw=1.2, label="components")
 
 
 def _histogram(ax: Axes, values: Array, low: float, high: float) -> None:
     inside = values[(values >= low) & (values <= high)]
     share = np.full(len(inside), BARS / ((high - low) * len(values)))
-    ax.hist(inside, bins=BARS, range=(low, high), weights=share, color=DATA, alpha=0.2)
+    ax.hist(inside, bins=BARS, range=(low, high), weights=share, color=DATA, alpha=0.2, label="histogram of rows")
 
 
 def _observed(data: Any, noise: Any, error: Any) -> tuple[Array, Array | None]:
