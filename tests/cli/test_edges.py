@@ -281,3 +281,25 @@ def test_the_handlers_of_others_are_put_back(here):
     with pytest.raises(SystemExit):
         run(["--version"])
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+# Writers side by side
+
+
+def test_two_prepare_into_one_folder_are_refused(here, call):
+    from xdeconv.system.files import locked
+
+    with locked(here / "store", "prepare"):
+        code, _, err = call("prepare", STARS, "store")
+    assert code == 3
+    assert "another prepare is writing" in err
+    assert not (here / "store").exists()
+    assert call("prepare", STARS, "new/store")[0] == 0
+
+
+def test_a_lock_makes_no_folder(tmp_path):
+    from xdeconv.system.files import locked
+
+    with pytest.raises(FileNotFoundError, match="there is no folder"), locked(tmp_path / "nowhere" / "file"):
+        pass
+    assert list(tmp_path.iterdir()) == []

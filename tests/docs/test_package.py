@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import xdeconv as xd
 
@@ -22,3 +23,8 @@ def test_unknown_names_are_refused():
 
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         xd.nothing  # noqa: B018
+
+
+def test_the_citation_has_the_version():
+    text = (Path(__file__).parents[2] / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {xd.__version__}\n" in text

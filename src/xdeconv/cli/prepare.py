@@ -44,6 +44,7 @@ def prepare(
         arguments = options.opening(columns, error, unit, derive, preset=preset)
         source = options.open_data(sources, arguments, skip_bad_files=skip_bad_files)
         chosen = [*source.recipe.columns, *options.listed(keep)]
+    Path(output).absolute().parent.mkdir(parents=True, exist_ok=True)
     with locked(Path(output).absolute(), "prepare"):
         folder = making.prepare(
             sources, output, columns=chosen, where=where, seed=seed, shard_rows=shard_rows, run_bytes=run_bytes,

@@ -21,13 +21,11 @@ from ..fitting._fit import FitResult, fit
 from ..methods import EM
 from ..methods.prior import Prior
 from ..mixture._mixture import Mixture
-from ..mixture.modes import find_maxima, log_density, log_excess, one_gaussian
+from ..mixture.modes import find_maxima, log_density, log_excess
 from ..rows.batch import Batch
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from rich.console import Console
-    from rich.table import Table
 
 Array = np.ndarray
 
@@ -37,12 +35,7 @@ GAUSSIAN_EPOCHS = 2000  # enough to converge: a Gaussian that has not would be t
 LABELS, UNITS = ("U", "V", "W"), ("km/s",) * 3
 GROUPS = {"Sirius": (9.0, 3.0), "Pleiades": (-12.0, -22.0), "Hyades": (-40.0, -20.0), "Hercules": (-30.0, -50.0)}
 NEAR = 8.0  # km/s: how far from a group's place in the literature its maximum may lie
-VERDICTS = """A group is a [b]peak[/b] when the U-V density has a maximum within 8 km/s of its place in the literature,
-a [b]shoulder[/b] when only the ratio of that density to one Gaussian of the same mean and covariance has one,
-and otherwise [b]not resolved[/b]. EM ends in different places from different starts: a verdict on which they do not
-agree is not worth much."""
-VIEW = {"U": (-90.0, 70.0), "V": (-85.0, 35.0), "W": (-55.0, 40.0)}
-WHERE_NAMED = {"Hyades": (-34, -14)}  # points from the cross to its name, where the usual place hides something
+ONE_PLACE = 3.0  # nats of all stars together: fits that differ by less are taken to be the same
 
 
 @dataclass(frozen=True)
@@ -52,6 +45,7 @@ class Settings:
     seed: int = 0
     epochs: int = 250
     starts: int = 3
+    moves: str = "auto"
     verbose: bool = False
 
 
@@ -104,6 +98,12 @@ class Demo:
     model: Path
     picture: Path
     seconds: float
+    spread: float
+
+    @property
+    def one_place(self) -> bool:
+        """Whether the fits from all seeds are the same, in likelihood and in what they say of groups."""
+        return self.spread < ONE_PLACE and all(group.agree == len(group.verdicts) for group in self.groups)
 
 
 def run(
@@ -115,14 +115,17 @@ def run(
     stars: int | None = None,
     epochs: int = Settings.epochs,
     starts: int = Settings.starts,
+    moves: str = Settings.moves,
 ) -> Demo:
     """Fit the velocities of Hipparcos stars, say what is seen, and write hipparcos.safetensors and hipparcos.png.
 
-    ``stars`` takes only so many, at random; every fit is made from several ``starts``, of ``epochs`` passes each, the
-    likeliest is kept, and what the others say is told beside it. All is decided by ``seed``. Nothing is printed unless
-    ``verbose``.
+    ``stars`` takes only so many, at random. Both velocities are fitted from several ``starts``, each with a search for
+    better optima (``moves``) and at most ``epochs`` passes; the likeliest is kept, and whether the others ended in
+    the same place is told beside it. All is decided by ``seed``. Nothing is printed unless ``verbose``.
     """
     from rich.console import Console
+
+    from .velocities_shown import draw, tell
 
     began = time.monotonic()
     say = console or Console(quiet=not verbose)
@@ -130,19 +133,20 @@ def run(
     sky = _stars(seed, stars)
     say.print(f"[b]{len(sky)}[/b] main-sequence stars of Hipparcos with parallax/error > 10, two velocities each")
 
-    settings = Settings(seed, epochs, starts, verbose)
+    settings = Settings(seed, epochs, starts, moves, verbose)
     say.print(f"Fitting {COMPONENTS} components to one velocity of each star, to predict the other")
-    prediction = predict_other(sky, settings)
-    say.print(f"Fitting {COMPONENTS} components to both velocities")
-    mixtures = [_described(fitted, sky) for fitted in _fit(sky, COMPONENTS, settings)]
-    mixture = mixtures[0]
+    prediction = predict_other(sky, replace(settings, starts=1))
+    say.print(f"Fitting {COMPONENTS} components to both velocities, from {starts} seeds")
+    fits = _fit(sky, COMPONENTS, settings)
+    mixtures = [_described(fitted, sky) for fitted in fits]
+    mixture, spread = mixtures[0], (fits[0].loglik - fits[-1].loglik) * len(sky)
 
     maxima, groups = judge_groups(mixtures)
     model, picture = folder / "hipparcos.safetensors", folder / "hipparcos.png"
     mixture.save(model)
     draw(mixture, picture)
-    demo = Demo(mixture, len(sky), groups, maxima, prediction, model, picture, time.monotonic() - began)
-    _tell(demo, say)
+    demo = Demo(mixture, len(sky), groups, maxima, prediction, model, picture, time.monotonic() - began, spread)
+    tell(demo, say)
     return demo
 
 
@@ -165,9 +169,12 @@ def _stars(seed: int, count: int | None) -> Velocities:
 def _fit(sky: Velocities, components: int, settings: Settings) -> list[FitResult]:
     """A fit from each start, likeliest first."""
     batch = Batch.from_arrays(sky.x, sky.noise, sky.projection)
-    method, epochs, verbose = EM(prior=PRIOR), settings.epochs, settings.verbose
     seeds = [1000 * settings.seed + start for start in range(settings.starts)]
-    results = [fit(batch, components, method=method, seed=s, epochs=epochs, tol=TOL, verbose=verbose) for s in seeds]
+    results = [
+        fit(batch, components, method=EM(prior=PRIOR), moves=settings.moves, seed=seed, epochs=settings.epochs, tol=TOL,
+            verbose=settings.verbose)
+        for seed in seeds
+    ]  # fmt: skip
     return sorted(results, key=lambda result: -result.loglik)
 
 
@@ -230,77 +237,3 @@ def _judge(name: str, peaks: Array, shoulders: Array) -> Group:
             u, v = tops[away.argmin()]
             return Group(name, place, verdict, (float(u), float(v)), float(away.min()))
     return Group(name, place, "not resolved", None, None)
-
-
-# What is shown
-
-
-def draw(mixture: Mixture, path: str | Path) -> None:
-    """The picture: U-V, U-W and V-W, with the components and the moving groups of the literature."""
-    axes = plot.new_axes(1, 3)[0]
-    for ax, (x, y) in zip(axes, (("U", "V"), ("U", "W"), ("V", "W")), strict=True):
-        plot.density_2d(mixture, (x, y), ax, limits=(VIEW[x], VIEW[y]))
-        plot.ellipses(mixture, (x, y), ax)
-    _mark_groups(axes[0])
-    axes[0].figure.suptitle("Velocities near the Sun from Hipparcos: density, components (1σ) and moving groups")
-    axes[0].figure.savefig(path, dpi=110)
-
-
-def _mark_groups(ax: Axes) -> None:
-    from matplotlib.patheffects import withStroke
-
-    outline = [withStroke(linewidth=2.5, foreground="white")]
-    for name, place in GROUPS.items():
-        ax.plot(*place, "P", color="crimson", ms=8, mec="white", zorder=3)
-        offset = WHERE_NAMED.get(name, (7, 5))
-        ax.annotate(name, place, offset, textcoords="offset points", color="crimson", path_effects=outline, zorder=4)
-
-
-def _tell(demo: Demo, say: Console) -> None:
-    together = one_gaussian(demo.mixture)
-    mean, spread = together.means[0], np.sqrt(np.diagonal(together.covariances[0]))
-    say.print(_component_table(demo.mixture))
-    say.print(
-        f"All stars: mean (U, V, W) = ({mean[0]:.1f}, {mean[1]:.1f}, {mean[2]:.1f}) km/s relative to the Sun, "
-        f"dispersions ({spread[0]:.1f}, {spread[1]:.1f}, {spread[2]:.1f}) km/s"
-    )
-    say.print(_group_table(demo), VERDICTS.replace("\n", " "))
-    others = [top for top in demo.maxima if all(np.linalg.norm(top - place) > NEAR for place in GROUPS.values())]
-    if others:
-        say.print("Maxima near none of them: " + ", ".join(f"({u:.0f}, {v:.0f})" for u, v in others))
-    say.print(_prediction_line(demo.prediction))
-    say.print(f"Wrote {demo.model} and {demo.picture} in {demo.seconds:.0f} s")
-
-
-def _prediction_line(told: Prediction) -> str:
-    spread = f"{min(told.gains):.3f} to {max(told.gains):.3f} over {len(told.gains)} starts"
-    return (
-        "One velocity of each star held out: given the other, the likeliest fit predicts it better than a Gaussian by "
-        f"[b]{told.gain:.3f}[/b] nats per star ({told.mixture:.3f} against {told.gaussian:.3f}); "
-        f"± {told.gain_error:.3f} from the scatter among stars alone, {spread}"
-    )
-
-
-def _component_table(mixture: Mixture) -> Table:
-    from rich.table import Table
-
-    table = Table(title="Components, velocities in km/s", title_justify="left")
-    for title in ("weight", "U", "V", "W", "σ U", "σ V", "σ W"):
-        table.add_column(title, justify="right")
-    for weight, m, V in zip(mixture.weights, mixture.means, mixture.covariances, strict=True):
-        table.add_row(f"{weight:.3f}", *(f"{value:.1f}" for value in (*m, *np.sqrt(np.diagonal(V)))))
-    return table
-
-
-def _group_table(demo: Demo) -> Table:
-    from rich.table import Table
-
-    table = Table(title="Moving groups: (U, V) in km/s", title_justify="left")
-    for title in ("group", "literature", "here", "starts", "maximum at", "distance"):
-        table.add_column(title)
-    for group in demo.groups:
-        found = "" if group.found is None else "({:.1f}, {:.1f})".format(*group.found)
-        distance = "" if group.distance is None else f"{group.distance:.1f}"
-        place, agree = "({:.0f}, {:.0f})".format(*group.literature), f"{group.agree} of {len(group.verdicts)}"
-        table.add_row(group.name, place, group.verdict, agree, found, distance)
-    return table

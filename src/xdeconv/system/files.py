@@ -79,6 +79,8 @@ def locked(path: str | os.PathLike[str], what: str = "fit") -> Iterator[None]:
     """Hold a file or a folder against other writers, here or in another process; a process that dies lets go of it."""
     target = Path(path)
     beside = target.with_name(f".{target.name}.lock")
+    if not target.parent.is_dir():  # which a lock would create
+        raise FileNotFoundError(errno.ENOENT, f"could not write {target}: there is no folder {target.parent}")
     lock = FileLock(beside)
     try:
         lock.acquire(timeout=0.2, poll_interval=0.02)  # long enough to look again where the last owner just unlinked it
