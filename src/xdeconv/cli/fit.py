@@ -74,7 +74,7 @@ def fit(
     """
     arguments = options.opening(columns, error, unit, derive, offset, inflate, preset, weight)
     saved = checkpoint or output.with_name(output.name + ".checkpoint")
-    refuse_targets(output, saved, [*data, config], force)
+    refuse_targets(output, saved, [*data, config], force, resume)
     from ..fitting import _fit as fitting
     from ..fitting.progress import show_progress
     from ..methods import suited_batch
@@ -108,7 +108,7 @@ def fit(
         first(finish, result, output, saved, keep=checkpoint is not None)
 
 
-def refuse_targets(output: Path, saved: Path, inputs: Sequence[str | Path | None], force: bool) -> None:
+def refuse_targets(output: Path, saved: Path, inputs: Sequence[str | Path | None], force: bool, resume: bool) -> None:
     """Refuse a model or a checkpoint over something else, or over each other, before any work."""
     outputs.checked(output, inputs, force, outputs.MODELS)
     outputs.refuse_input(saved, [*inputs, output], "--checkpoint")
@@ -118,7 +118,8 @@ def refuse_targets(output: Path, saved: Path, inputs: Sequence[str | Path | None
         raise IsADirectoryError(f"--checkpoint {saved} is a folder: name a file")
     from ..system.files import refuse_foreign
 
-    refuse_foreign(saved, "checkpoint")
+    if not resume:  # which reads it first, and says what is wrong with it
+        refuse_foreign(saved, "checkpoint")
 
 
 class First:

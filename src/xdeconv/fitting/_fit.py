@@ -140,15 +140,16 @@ def fit(
         cache=checked_cache(cache, chosen),
     )
     refuse_too_little(plan, source, held_out)
-    with _alone(checkpoint), show_progress(verbose, plan.epochs * plan.restarts) as shown:
+    with _alone(checkpoint, resume), show_progress(verbose, plan.epochs * plan.restarts) as shown:
         return Loop(plan, source, held_out, [shown] + ([callback] if callback else [])).run()
 
 
-def _alone(checkpoint: str | os.PathLike[str] | None) -> AbstractContextManager[None]:
+def _alone(checkpoint: str | os.PathLike[str] | None, resume: bool) -> AbstractContextManager[None]:
     """The checkpoint held against other fits, by the one rank that writes it; a file of another kind is refused."""
     if checkpoint is None or rank() > 0:
         return nullcontext()
-    refuse_foreign(checkpoint, "checkpoint")
+    if not resume:  # which reads it first, and says what is wrong with it
+        refuse_foreign(checkpoint, "checkpoint")
     return locked(checkpoint)
 
 

@@ -1,4 +1,4 @@
-"""A catalogue, two models of it, and a way to call commands."""
+"""Fixtures of the tests of commands: a catalogue, two models of it, and a way to call commands."""
 
 import pyarrow.parquet as pq
 import pytest
