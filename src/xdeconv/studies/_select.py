@@ -14,7 +14,7 @@ import numpy as np
 from ..fitting._fit import FitResult, NumericalTrouble, fit
 from ..fitting.history import Epoch
 from ..fitting.progress import describe_epoch
-from ..methods import describe
+from ..methods import described
 from ..mixture._mixture import Mixture
 from ..rows.data import ArraySource, Source, as_source, sample_rows
 from ..search.growing import grown
@@ -228,7 +228,7 @@ def _name(k: int) -> str:
 
 
 def _text(value: Any) -> str:
-    return describe(value) if hasattr(value, "__dataclass_fields__") else repr(value)
+    return described(value) if hasattr(value, "__dataclass_fields__") else repr(value)
 
 
 def _sizes(components: Iterable[int]) -> list[int]:
