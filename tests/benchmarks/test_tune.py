@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from benchmarks.paper_rows import PRESETS, Table
+from benchmarks.paper.rows import PRESETS, Table
+from benchmarks.tune import search as tune
 
 import xdeconv as xd
-from benchmarks import tune
 from xdeconv.fitting.plan import choose_method
 from xdeconv.methods import suited_batch
 

@@ -1,7 +1,7 @@
 """How fast the kernels are, and whether that meets the targets: python -m benchmarks.kernels [--gpu kernels_gpu.json].
 
 The kernels' own tests run first; when they fail, no speed is printed. On a machine with a GPU its table is
-measured too; elsewhere --gpu takes the JSON that benchmarks/kernels_gpu.py wrote there. Both go to RESULTS.md.
+measured too; elsewhere --gpu takes the JSON that python -m benchmarks.kernels.gpu wrote there. Both go to RESULTS.md.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-
 import torch
 
-from benchmarks import results
+from benchmarks.common import results
 
 GPU_TARGETS = {
     "gaia k=256 dense": ("k = 256, dense", 8.0, "ms"),
@@ -35,7 +33,7 @@ GPU_TARGETS = {
 def refuse_wrong_kernels() -> None:
     """Run the tests of the kernels; stop when one fails."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/kernels"]
-    done = subprocess.run(command, cwd=Path(__file__).parent.parent, check=False)
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], check=False)
     if done.returncode:
         raise SystemExit("the kernels' tests fail: no speeds from kernels that are wrong")
 
@@ -91,7 +89,7 @@ def write_gpu(found: dict) -> None:
     shown = set(GPU_TARGETS) | {"device", "torch", "machine"}
     others = [[name, f"{value:.4g}"] for name, value in found.items() if name not in shown]
     body = [
-        f"`python benchmarks/kernels_gpu.py` on {results.describe(found['machine'])}",
+        f"`python -m benchmarks.kernels.gpu` on {results.describe(found['machine'])}",
         "2^20 simulated rows, d = 7, full noise, float32 unless said, all sums; mixtures fitted by 100 EM passes.",
         results.table(["what", "target", "measured", "holds"], rows),
         "Everything that was measured (ms unless said):",
@@ -103,7 +101,7 @@ def write_gpu(found: dict) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--gpu", type=Path, help="what benchmarks/kernels_gpu.py wrote on a machine with a GPU")
+    parser.add_argument("--gpu", type=Path, help="what python -m benchmarks.kernels.gpu wrote on a machine with a GPU")
     parser.add_argument("--cpu", type=Path, help="what an earlier run saved as kernels_cpu.json")
     parser.add_argument("--no-cpu", action="store_true")
     options = parser.parse_args()
@@ -111,14 +109,14 @@ def main() -> None:
     if options.cpu is not None:
         write_cpu(json.loads(options.cpu.read_text()))
     elif not options.no_cpu:
-        from benchmarks import kernels_cpu
+        from benchmarks.kernels import cpu
 
-        found = kernels_cpu.measure(options.quick)
+        found = cpu.measure(options.quick)
         Path("kernels_cpu.json").write_text(json.dumps(found, indent=1))
         write_cpu(found)
     if options.gpu is None and torch.cuda.is_available():
         options.gpu = Path("kernels_gpu.json")
-        command = [sys.executable, "benchmarks/kernels_gpu.py", "--out", str(options.gpu)]
+        command = [sys.executable, "-m", "benchmarks.kernels.gpu", "--out", str(options.gpu)]
         subprocess.run(command, check=True)
     if options.gpu is not None:
         write_gpu(json.loads(options.gpu.read_text()))

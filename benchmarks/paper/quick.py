@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import paper_methods as methods
-from benchmarks.paper import Session, tell
-from benchmarks.paper_report import chosen, report
-from benchmarks.paper_rows import PRESETS, Table
-from benchmarks.paper_store import Run, Store
+from benchmarks.paper import methods
+from benchmarks.paper.experiment import Session, tell
+from benchmarks.paper.report import chosen, report
+from benchmarks.paper.rows import PRESETS, Table
+from benchmarks.paper.store import Run, Store
 
 ROWS, SMALL, LARGE = 20_000, 4, 12
 BATCH_ROWS, STEP, RATE = 100, 5e-2, 0.1

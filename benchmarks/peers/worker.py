@@ -1,6 +1,6 @@
 """Runs inside a peer's own environment: EM passes of one peer over saved rows from a saved start.
 
-python peers_worker.py PEER PROBLEM.npz OUT.npz PASSES ROWS SECONDS: needs NumPy and that peer, nothing of ours.
+python worker.py PEER PROBLEM.npz OUT.npz PASSES ROWS SECONDS: needs NumPy and that peer, nothing of ours.
 """
 
 from __future__ import annotations

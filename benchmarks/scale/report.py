@@ -1,6 +1,6 @@
-"""From what benchmarks.scale measured to RESULTS.md, the plots and the numbers of docs/scaling.md.
+"""From what benchmarks.scale measured to RESULTS.md, the plots and the numbers of docs/performance.md.
 
-python -m benchmarks.scale_report scale.json [more.json ...]
+python -m benchmarks.scale.report scale.json [more.json ...]
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results import describe, table, write_section
+from benchmarks.common.results import describe, table, write_section
 
-DOCS = Path(__file__).parent.parent / "docs"
-PAGE = DOCS / "scaling.md"
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = DOCS / "performance.md"
 GAIA_ROWS = 1.8e9
 ROW_BYTES = 96
 BEGIN, END = "<!-- measured by benchmarks.scale: begin -->", "<!-- measured by benchmarks.scale: end -->"
@@ -24,9 +24,9 @@ def billions(rows: float) -> str:
     return f"10^{len(str(int(rows))) - 1}" if str(int(rows)).strip("0") == "1" else f"{rows:,.0f}"
 
 
-def targets(found: dict[str, Any]) -> str:
-    """The issue's table, as far as it was measured."""
-    lines = []
+def measured(found: dict[str, Any]) -> list[list[str]]:
+    """What was measured, its target, its value, and whether it holds."""
+    lines: list[list[str]] = []
 
     def line(what: str, target: str, value: str, holds: bool) -> None:
         lines.append([what, target, value, "yes" if holds else "**no**"])
@@ -55,7 +55,12 @@ def targets(found: dict[str, Any]) -> str:
         line(what, "<= 1.15", f"{r['ratio']:.3f} ({r['two_s']:.2f} s, {r['one_s']:.2f} s)", r["ratio"] <= 1.15)
         apart = r["largest_difference"]
         line("largest difference of the two mixtures", "<= 1e-9", f"{apart:.1e}", apart <= 1e-9)
-    return table(["what", "target", "measured", "holds"], lines)
+    return lines
+
+
+def targets(found: dict[str, Any]) -> str:
+    """Targets beside what was measured."""
+    return table(["what", "target", "measured", "holds"], measured(found))
 
 
 def details(found: dict[str, Any]) -> str:
@@ -107,8 +112,7 @@ def plot(found: dict[str, Any], name: str, label: str) -> None:
 
 def arithmetic(found: dict[str, Any]) -> str:
     """What a user may expect, from measured numbers alone."""
-    said = details(found)
-    text = [targets(found), "", *([said, ""] if said else [])]
+    text = [table(["what", "measured"], [[what, value] for what, _, value, _ in measured(found)]), ""]
     if "pass" in found:
         p = found["pass"]
         rate = p["rows"] / p["seconds"]
@@ -140,7 +144,9 @@ def arithmetic(found: dict[str, Any]) -> str:
 def main() -> None:
     found: dict[str, Any] = {}
     if not sys.argv[1:]:
-        raise SystemExit("say which files hold the measurements, as in: scale_report benchmarks/scale-*.json")
+        raise SystemExit(
+            "say which files hold the measurements, as in: python -m benchmarks.scale.report benchmarks/scale/data/*.json"
+        )
     for path in sys.argv[1:]:
         found |= json.loads(Path(path).read_text())
     if "pass" not in found and "fit" in found:  # a whole fit has such passes

@@ -21,13 +21,13 @@ from pathlib import Path
 import numpy as np
 
 import xdeconv as xd
-from benchmarks import results as report
-from benchmarks.machine import about
+from benchmarks.common import results as report
+from benchmarks.common.machine import about
 from xdeconv.fitting.initial import start_mixture
 from xdeconv.rows.data import ArraySource
 from xdeconv.simulate import _gaia as simulate
 
-WORKER = Path(__file__).with_name("peers_worker.py")
+WORKER = Path(__file__).with_name("worker.py")
 FEW_ROWS = {"astroML": 2_000}  # a pass over 20,000 rows takes it half a minute
 NOISE_IGNORED = ("scikit-learn", "pomegranate", "pycave")
 NEAR = 0.01  # nat below our likelihood after all passes: the common likelihood
@@ -244,7 +244,3 @@ def main() -> None:
     }  # fmt: skip
     (folder / "peers.json").write_text(json.dumps(found, indent=1) + "\n")
     return write(found)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""How fast the CPU kernels are on this machine: python benchmarks/kernels_cpu.py [--quick] [--out results.json].
+"""How fast the CPU kernels are on this machine: python -m benchmarks.kernels.cpu [--quick] [--out results.json].
 
 Calls that are compared take turns, and ratios are medians over rounds: a busy machine slows both sides alike. Times are
 nanoseconds of wall clock for one pair of row and component, with all sums and the threads torch would use.
@@ -20,12 +20,10 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
-
 import numpy as np
 import torch
 
-import machine
+from benchmarks.common import machine
 from xdeconv import kernels
 from xdeconv.kernels.options import Options
 from xdeconv.kernels.stats import Stats
@@ -253,20 +251,20 @@ def table(quick: bool) -> dict[str, dict[str, float]]:
 COMPILE = """
 import sys, time, torch
 sys.path[:0] = {paths!r}
-import kernels_cpu
+from benchmarks.kernels import cpu
 from xdeconv import kernels
-theta, batch = kernels_cpu.random_problem(64, 16, {d})
+theta, batch = cpu.random_problem(64, 16, {d})
 batch = batch.to(dtype=torch.{dtype})
 start = time.perf_counter()
-kernels.accumulate(*theta, batch, kernels_cpu.ON)
+kernels.accumulate(*theta, batch, cpu.ON)
 print(time.perf_counter() - start)
 """
 
 
 def compile_seconds() -> dict[str, float]:
     """Seconds of the first call on a machine, of one with another dimension, and of one in a new process."""
-    here = Path(__file__).parent
-    paths = [str(here), str(here.parent / "src")]
+    root = Path(__file__).parents[2]
+    paths = [str(root), str(root / "src")]
     result = {}
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {"NUMBA_CACHE_DIR": folder}

@@ -2,7 +2,7 @@
 
     python -m benchmarks.scale --parts pass stream fit n k --out scale.json       on a GPU
     python -m benchmarks.scale --parts ranks --out scale.json                     on two cores
-    python -m benchmarks.scale_report scale.json                                  tables, plots and the docs page
+    python -m benchmarks.scale.report scale.json                                  tables, plots and the docs page
 
 Rows come from ``xd.simulate.gaia``: seven columns with full covariances and missing values, made on the device chunk by
 chunk. What each part does:
@@ -41,8 +41,8 @@ import numpy as np
 import torch
 
 import xdeconv as xd
-from benchmarks import machine
-from benchmarks.scale_rows import SimulatedSource
+from benchmarks.common import machine
+from benchmarks.scale.rows import SimulatedSource
 from xdeconv import kernels
 from xdeconv.fitting.initial import Start
 from xdeconv.rows.resident import GIB, Place, ResidentSource, hold, placed
@@ -320,7 +320,3 @@ def main() -> None:
         print(json.dumps(short, indent=1), flush=True)
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-
-
-if __name__ == "__main__":
-    main()

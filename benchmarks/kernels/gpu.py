@@ -1,4 +1,4 @@
-"""How fast the Triton kernels are on this GPU: python benchmarks/kernels_gpu.py [--quick] [--out results.json].
+"""How fast the Triton kernels are on this GPU: python -m benchmarks.kernels.gpu [--quick] [--out results.json].
 
 Times are medians over warm calls between device events, in milliseconds for one call of accumulate with all sums. Calls
 are queued one after the other, as passes over chunks of rows are, so that the GPU does not wait for Python.
@@ -17,11 +17,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
-
 import torch
 
-import machine
+from benchmarks.common import machine
 from xdeconv import EM, SGD, Mixture, Stepped, kernels
 from xdeconv.fitting.minibatches import make_steps
 from xdeconv.kernels.options import Options
@@ -102,7 +100,7 @@ def kmeans(x: torch.Tensor, k: int, passes: int = 15) -> Theta:
 
 
 def em_step(theta: Theta, stats: Stats, lam: float = 1.0, floor: float = 1e-6) -> Theta:
-    """The update of DESIGN.md in torch operations, with a small floor under the covariances."""
+    """The update of docs/maths.md in torch operations, with a small floor under the covariances."""
     log_weights, m, V = theta
     new = (1 - lam) * log_weights.exp() + lam * stats.q.to(V.dtype) / stats.rows.to(V.dtype)
     share = (lam / (stats.rows.to(V.dtype) * new.clamp_min(1e-30)))[:, None]
@@ -254,7 +252,9 @@ def warm(what: str) -> None:
 
 
 def side_by_side(names: list[str]) -> None:
-    for process in [subprocess.Popen([sys.executable, __file__, "--warm", name]) for name in names]:
+    for process in [
+        subprocess.Popen([sys.executable, "-m", "benchmarks.kernels.gpu", "--warm", name]) for name in names
+    ]:
         process.wait()
 
 

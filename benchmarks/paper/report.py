@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 
 import xdeconv as xd
-from benchmarks import paper_figures as figures
-from benchmarks.paper_methods import EXPERIMENT, TITLES
-from benchmarks.paper_rows import PRESETS
-from benchmarks.paper_store import Run, Store, slug
-from benchmarks.results import describe, table
+from benchmarks.common.results import describe, table
+from benchmarks.paper import figures
+from benchmarks.paper.methods import EXPERIMENT, TITLES
+from benchmarks.paper.rows import PRESETS
+from benchmarks.paper.store import Run, Store, slug
 
 # Minutes of 20 epochs and validation log-likelihood (filled), as the authors recorded them: Gaia DR2, eight CPU cores
 # for existing EM and one GPU of 2019 for the others.
@@ -27,6 +27,11 @@ PUBLISHED: Published = {
 }
 AS_MANY = 1_000_000  # training rows, about, that the paper's times are for
 THREE = EXPERIMENT[:3]
+HEAD = "# The paper's experiment\n\nWritten by `python -m benchmarks.paper --report`; docs/paper.md explains.\n"
+CAPTIONS = {
+    "1": "Training log-likelihood against time, and time against K",
+    "2": "Sky density of rows and of draws from the model",
+}
 FLOORS = ("minibatch-free", "minibatch-floor", "minibatch", "sgd-free", "sgd-floor", "sgd")
 LEADS = (("", "as the paper set them"), ("-floor", "both with the floor"), ("-free", "both without"))
 AS_SET = {"minibatch": "minibatch EM, w I added as in the paper", "sgd": "SGD, w / trace V as in the paper"}
@@ -52,55 +57,84 @@ DIFFERENCES = [
 
 
 def report(store: Store, docs: Path | None) -> None:
-    """Write paper.md and the figures beside the runs; with ``docs``, also into its paper.md and the folder paper."""
+    """Write every table and the figures beside the runs; with ``docs``, what a reader wants into its paper.md."""
     runs = store.runs()
     out = store.path.parent
-    pictures: list[Path] = []
-    results = []
-    for data in sorted({run["data"] for run in runs}, key=lambda name: (not name.startswith("simulated"), name)):
-        mine = [run for run in runs if run["data"] == data]
-        results.append(_of_data(data, mine, out, pictures))
-    blocks = {"results": "\n\n".join(results), "floor": floor(runs), "targets": targets(runs),
-              "differences": differences()}  # fmt: skip
-    (out / "paper.md").write_text("\n\n".join(f"# {name}\n\n{body}" for name, body in blocks.items()) + "\n")
-    print((out / "paper.md").read_text())
+    names = sorted({run["data"] for run in runs}, key=lambda name: (not name.startswith("simulated"), name))
+    mine = {name: [run for run in runs if run["data"] == name] for name in names}
+    pictures = {name: drawn(name, of, out) for name, of in mine.items()}
+    full = "\n\n".join(_everything(name, of) for name, of in mine.items())
+    blocks = {"results": full, "floor": floor(runs), "targets": targets(runs)}
+    text = "\n\n".join(f"## {name.capitalize()}\n\n{body}" for name, body in blocks.items())
+    (out / "RESULTS.md").write_text(f"{HEAD}\n{text}\n")
+    print((out / "RESULTS.md").read_text())
     if docs is not None:
-        fill_in(docs / "paper.md", blocks)
+        short = "\n\n".join(_in_short(name, of, pictures[name]) for name, of in mine.items())
+        fill_in(docs / "paper.md", {"results": short, "floor": floor(runs), "differences": differences()})
         (docs / "paper").mkdir(exist_ok=True)
-        for path in pictures:
+        for path in (path for some in pictures.values() for path in some):
             shutil.copy(path, docs / "paper" / path.name)
 
 
-def _of_data(data: str, runs: Sequence[Run], out: Path, pictures: list[Path]) -> str:
-    """The section of one table of rows."""
-    main = [run for run in runs if run["preset"] == PRESETS[0] and run["method"] in EXPERIMENT]
-    if not main:
-        return ""
-    parts = [f"### {data}", _where(main), *_tables(main, [run for run in runs if run["method"] == "truth"])]
-    name = slug(data)
-    alone = [run for run in main if run.get("alone", True)]
-    if alone:
-        published = PUBLISHED if runs[0]["rows"]["train"] >= AS_MANY else {}
-        minutes = " (the paper's minutes in brackets)" if published else ""
-        parts.append(f"Seconds of training, mean over runs alone on the device{minutes}:")
-        parts.append(seconds(alone, published))
-        pictures.append(figures.save(figures.figure_1(alone, published), out / f"{name}-figure-1.png"))
-        parts.append(f"![Training log-likelihood against time, and time against K](paper/{name}-figure-1.png)")
+def _main_runs(runs: Sequence[Run]) -> list[Run]:
+    return [run for run in runs if run["preset"] == PRESETS[0] and run["method"] in EXPERIMENT]
+
+
+def _alone(runs: Sequence[Run]) -> list[Run]:
+    return [run for run in _main_runs(runs) if run.get("alone", True)]
+
+
+def _published(runs: Sequence[Run]) -> Published:
+    return PUBLISHED if runs[0]["rows"]["train"] >= AS_MANY else {}
+
+
+def drawn(data: str, runs: Sequence[Run], out: Path) -> list[Path]:
+    """The figures of one table of rows that can be drawn from what was saved."""
+    pictures, name = [], slug(data)
+    if _alone(runs):
+        first = figures.figure_1(_alone(runs), _published(runs))
+        pictures.append(figures.save(first, out / f"{name}-figure-1.png"))
     model, sky = out / f"{name}.safetensors", out / f"{name}.npy"
     if model.exists():
-        drawn = figures.figure_2(xd.load(model), np.load(sky))
-        pictures.append(figures.save(drawn, out / f"{name}-figure-2.png"))
-        parts.append(f"![Sky density of rows and of draws from the model](paper/{name}-figure-2.png)")
-    return "\n\n".join(parts)
+        second = figures.figure_2(xd.load(model), np.load(sky))
+        pictures.append(figures.save(second, out / f"{name}-figure-2.png"))
+    return pictures
 
 
-def _where(runs: Sequence[Run]) -> str:
-    commits: dict[str, dict[str, None]] = {}  # of each machine, in the order of runs
+def _everything(data: str, runs: Sequence[Run]) -> str:
+    """The section of one table of rows with every number, machine and commit."""
+    main = _main_runs(runs)
+    if not main:
+        return ""
+    truth = [run for run in runs if run["method"] == "truth"]
+    return "\n\n".join([f"### {data}", _where(main), *_tables(main, truth), *_seconds(runs)])
+
+
+def _in_short(data: str, runs: Sequence[Run], pictures: Sequence[Path]) -> str:
+    """The section of one table of rows for a reader: likelihoods, seconds and pictures."""
+    main = _main_runs(runs)
+    if not main:
+        return ""
+    truth = [run for run in runs if run["method"] == "truth"]
+    shown = [f"![{CAPTIONS[path.stem[-1]]}](paper/{path.name})" for path in pictures]
+    return "\n\n".join([f"### {data}", _where(main, commits=False), *_tables(main, truth)[:2], *_seconds(runs), *shown])
+
+
+def _seconds(runs: Sequence[Run]) -> list[str]:
+    if not _alone(runs):
+        return []
+    minutes = " (the paper's minutes in brackets)" if _published(runs) else ""
+    title = f"Seconds of training, mean over runs alone on the device{minutes}:"
+    return [title, seconds(_alone(runs), _published(runs))]
+
+
+def _where(runs: Sequence[Run], commits: bool = True) -> str:
+    known: dict[str, dict[str, None]] = {}  # of each machine, in the order of runs
     for run in runs:
         commit = str(run["machine"]["commit"])
         machine = describe(run["machine"]).removesuffix(f", commit {commit}.")
-        commits.setdefault(machine, {})[commit] = None
-    machines = [f"{machine} (commits {', '.join(mine)})" for machine, mine in commits.items()]
+        known.setdefault(machine, {})[commit] = None
+    machines = [f"{machine} (commits {', '.join(mine)})" if commits else machine for machine, mine in known.items()]
     rows = runs[0]["rows"]
     return (
         f"{rows['train']:,} rows train and {rows['validation']:,} validate. Seconds include the start and all epochs, "

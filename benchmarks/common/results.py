@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-RESULTS = Path(__file__).parent / "RESULTS.md"
+RESULTS = Path(__file__).parents[1] / "RESULTS.md"
 HEAD = "# Results\n\nWritten by the commands in this folder; each section names its command, machine and commit.\n"
 
 

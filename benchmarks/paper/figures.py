@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 import xdeconv as xd
-from benchmarks.paper_methods import EXPERIMENT, TITLES
-from benchmarks.paper_store import Run
+from benchmarks.paper.methods import EXPERIMENT, TITLES
+from benchmarks.paper.store import Run
 from xdeconv.catalog.sky import galactic
 
 COLORS = {"em": "tab:green", "minibatch": "tab:blue", "sgd": "tab:orange", "xdeconv": "k"}

@@ -22,10 +22,10 @@ import numpy as np
 import torch
 
 import xdeconv as xd
-from benchmarks import paper_methods as methods
-from benchmarks.machine import about
-from benchmarks.paper_rows import PRESETS, Rows, Table, true_values
-from benchmarks.paper_store import Run, Store, slug
+from benchmarks.common.machine import about
+from benchmarks.paper import methods
+from benchmarks.paper.rows import PRESETS, Rows, Table, true_values
+from benchmarks.paper.store import Run, Store, slug
 
 COMPONENTS = (64, 128, 256, 512)
 MANY_SEEDS_UNTIL = 128  # components
@@ -180,11 +180,11 @@ def main(words: list[str] | None = None) -> None:
     a = parse(words)
     store = Store(a.out / "paper.json")
     if a.quick:
-        from benchmarks.paper_quick import quick
+        from benchmarks.paper.quick import quick
 
         quick(a.out)
     elif a.report:
-        from benchmarks.paper_report import report
+        from benchmarks.paper.report import report
 
         report(store, a.docs)
     elif a.join:
@@ -201,7 +201,3 @@ def main(words: list[str] | None = None) -> None:
         else:
             plan = floor_runs(a) if a.floor else planned(a)
             make(session, (run for run in plan if a.from_seed <= run[3] < a.until_seed))
-
-
-if __name__ == "__main__":
-    main()

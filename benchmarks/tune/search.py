@@ -20,9 +20,9 @@ import numpy as np
 import torch
 
 import xdeconv as xd
-from benchmarks import results as report
-from benchmarks.machine import about
-from benchmarks.paper_rows import PRESETS, Rows, Table
+from benchmarks.common import results as report
+from benchmarks.common.machine import about
+from benchmarks.paper.rows import PRESETS, Rows, Table
 from xdeconv.fitting.initial import moments
 from xdeconv.methods import suited_batch, suited_step
 
@@ -189,7 +189,3 @@ def main() -> None:
              "searches": searches, "fit": ours}  # fmt: skip
     a.out.write_text(json.dumps(found, indent=1) + "\n")
     return write(found)
-
-
-if __name__ == "__main__":
-    main()

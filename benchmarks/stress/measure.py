@@ -26,8 +26,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.machine import about
-from benchmarks.results import describe, table, write_section
+from benchmarks.common.machine import about
+from benchmarks.common.results import describe, table, write_section
 
 FIT = """
 import sys, numpy as np, torch
@@ -281,7 +281,3 @@ def main() -> None:
     print(body)
     if not arguments.dry:
         write_section(title, body)
-
-
-if __name__ == "__main__":
-    main()

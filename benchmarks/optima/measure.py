@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 import xdeconv as xd
-from benchmarks import results as report
-from benchmarks.machine import about
-from benchmarks.problems import Split, gaia_fields, separated_truth, simulated, tycho
+from benchmarks.common import results as report
+from benchmarks.common.machine import about
+from benchmarks.common.problems import Split, gaia_fields, separated_truth, simulated, tycho
 from xdeconv.methods import suited_batch, suited_step
 
 IDENTITY = xd.Start(coordinates="raw", covariances="identity")
@@ -166,6 +166,7 @@ def write(found: dict) -> None:
 
 
 def main() -> None:
+    torch.manual_seed(0)
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fields", type=Path)
     parser.add_argument("--tycho", type=Path)
@@ -211,8 +212,3 @@ def main() -> None:
         print("truth of 20", results["truth of 20"], flush=True)
         arguments.out.write_text(json.dumps(results, indent=1))
     write(joined([results]))
-
-
-if __name__ == "__main__":
-    torch.manual_seed(0)
-    main()

@@ -157,7 +157,7 @@ def memory(folder: Path, rows: int, components: int, rounds: int, bare: bool) ->
 
 def write(lines: list[dict]) -> None:
     """The section of RESULTS.md."""
-    from benchmarks import machine, results
+    from benchmarks.common import machine, results
 
     body = [f"`python -m benchmarks.streaming` on {results.describe(machine.about())}"]
     timed = [line for line in lines if line["kind"] == "epochs"]
@@ -193,7 +193,3 @@ def main() -> None:
     write([json.loads(line) for line in chosen.output.read_text().splitlines()])
     for name, value in found.items():
         print(f"| {name} | {value} |")
-
-
-if __name__ == "__main__":
-    main()

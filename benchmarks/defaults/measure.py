@@ -16,9 +16,9 @@ import numpy as np
 import torch
 
 import xdeconv as xd
-from benchmarks import results as report
-from benchmarks.machine import about
-from benchmarks.problems import Split, gaia_fields, simulated, tycho
+from benchmarks.common import results as report
+from benchmarks.common.machine import about
+from benchmarks.common.problems import Split, gaia_fields, simulated, tycho
 from xdeconv.search.growing import grown
 
 K = 64
@@ -174,7 +174,3 @@ def main() -> None:
             saved["found"][key] = value
             arguments.out.write_text(json.dumps(saved, indent=1))
     write(saved)
-
-
-if __name__ == "__main__":
-    main()

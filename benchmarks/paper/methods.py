@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 import xdeconv as xd
-from benchmarks.paper_rows import Rows, noisier
+from benchmarks.paper.rows import Rows, noisier
 from xdeconv.rows.data import ArraySource
 
 FLOOR = 1e-3  # the paper's w
