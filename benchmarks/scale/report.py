@@ -144,9 +144,7 @@ def arithmetic(found: dict[str, Any]) -> str:
 def main() -> None:
     found: dict[str, Any] = {}
     if not sys.argv[1:]:
-        raise SystemExit(
-            "say which files hold the measurements, as in: python -m benchmarks.scale.report benchmarks/scale/data/*.json"
-        )
+        raise SystemExit("say which files hold the measurements, as in: benchmarks/scale/data/*.json")
     for path in sys.argv[1:]:
         found |= json.loads(Path(path).read_text())
     if "pass" not in found and "fit" in found:  # a whole fit has such passes

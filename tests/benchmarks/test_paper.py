@@ -18,6 +18,8 @@ import xdeconv as xd
 
 DOCS = Path(__file__).parents[2] / "docs"
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def rows():

@@ -12,6 +12,8 @@ import xdeconv as xd
 from xdeconv.fitting.plan import choose_method
 from xdeconv.methods import suited_batch
 
+pytestmark = pytest.mark.slow
+
 
 def closeness(settings: tune.Settings) -> float:
     return -(np.log(settings.step / 0.05) ** 2) - np.log(settings.batch_rows / 300) ** 2

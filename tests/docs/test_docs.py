@@ -23,6 +23,7 @@ def text(name):
     return (DOCS / name).read_text(encoding="utf-8")
 
 
+@pytest.mark.docs
 @pytest.mark.parametrize("page", EXECUTED, ids=lambda page: page.stem)
 def test_the_code_of_a_page_runs_and_holds_what_it_claims(page, tmp_path, monkeypatch):
     import matplotlib.pyplot as plt
