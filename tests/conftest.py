@@ -15,7 +15,7 @@ if not torch.cuda.is_available():
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="where kernels run")
-    parser.addoption("--redraw", action="store_true", help="draw tests/plot/pictures again: look at them")
+    parser.addoption("--redraw", action="store_true", help="draw pictures of tests and thumbnails again: look at them")
 
 
 SUITES = {"browser": "tests in a browser", "interpreted": "tests of the Triton kernels"}

@@ -156,7 +156,20 @@ class XDGMM(BaseEstimator):
 
 
 def covariances_of(Xerr: Any, X: Any) -> Array:
-    """Xerr (n, p, p) as it is; anything else is refused, since (n, p) could be variances or standard deviations."""
+    """Covariances as they are; anything else is refused, since (n, p) could be variances or standard deviations.
+
+    Parameters
+    ----------
+    Xerr : array-like (n, p, p)
+        Covariances of the noise of each row.
+    X : array-like (n, p), table or Batch
+        Noisy rows; NaN is missing.
+
+    Returns
+    -------
+    numpy.ndarray (n, p, p)
+        The covariances.
+    """
     S, shape = checks.to_array(Xerr, "Xerr"), np.shape(X)
     if len(shape) != 2 or S.shape != (*shape, shape[1]):
         wanted = "(n, p, p)" if len(shape) != 2 else str((*shape, shape[1]))
@@ -166,5 +179,16 @@ def covariances_of(Xerr: Any, X: Any) -> Array:
 
 
 def seed_of(random_state: Any) -> int:
-    """A seed from whatever scikit-learn takes as random_state."""
+    """A seed from whatever scikit-learn takes as random_state.
+
+    Parameters
+    ----------
+    random_state : int, RandomState or None
+        The seed, as scikit-learn takes it.
+
+    Returns
+    -------
+    int
+        A seed.
+    """
     return int(check_random_state(random_state).randint(2**31 - 1))
