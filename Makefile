@@ -20,7 +20,7 @@ check: $(STAMP)
 	$(VENV)/bin/lint-imports
 	$(RUN) -m pytest -n 2
 
-# Under a minute on two cores: no documentation, other processes, browser or interpreted kernels.
+# The fast part, meant to stay under a minute on two quiet cores: no documentation, processes, browser, interpreter.
 quick: $(STAMP)
 	$(RUN) -m pytest -n 2 -m "$(QUICK)"
 
