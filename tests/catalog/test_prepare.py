@@ -146,6 +146,7 @@ def test_an_interrupted_preparation_goes_on(path, tmp_path, monkeypatch, stop_at
         assert len(calls) - 4 < 14  # runs that were there are not made again
 
 
+@pytest.mark.processes
 def test_kill_nine_and_go_on(path, tmp_path):
     """A process killed without warning leaves what the same command finishes, to the same bits."""
     expected = prepare(path, tmp_path / "whole", shard_rows=500, run_bytes=20_000)

@@ -82,6 +82,7 @@ def test_a_search_never_lowers_the_pools_likelihood(criterion):
     assert found.gain * batch.n == pytest.approx(likelihood(found.parameters, batch) - before, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_all_components_of_a_separated_truth_are_recovered():
     truth = grid_truth()
     rng = np.random.default_rng(4)

@@ -73,6 +73,7 @@ LIMITED = textwrap.dedent("""
 """)
 
 
+@pytest.mark.processes
 def test_a_limit_of_address_space_is_known():
     found = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, timeout=120, check=False)
     assert "GiB are free: stream the rows" in found.stdout, found.stderr

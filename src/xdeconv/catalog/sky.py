@@ -23,9 +23,20 @@ NORTH_POLE, POLE_LONGITUDE = (192.85948, 27.12825), 122.93192
 
 @dataclass(frozen=True)
 class Rotation:
-    """Longitude, latitude (degrees) and proper motions in a frame rotated by a (3, 3) matrix; motions are optional.
+    """Longitude, latitude and proper motions in a rotated frame; motions are optional.
 
     The new unit vector is matrix @ (cos dec cos ra, cos dec sin ra, sin dec).
+
+    Parameters
+    ----------
+    matrix : tuple (3, 3)
+        The rotation.
+    outputs : tuple of str
+        Names of the new longitude and latitude (degrees), and of proper motions along them.
+    inputs : tuple of str, optional
+        Columns that are rotated: right ascension, declination and their proper motions.
+    wrap : float, default 0.0
+        The smallest longitude, in degrees: longitudes lie between it and 360 degrees more.
     """
 
     matrix: tuple[tuple[float, ...], ...]
@@ -45,7 +56,18 @@ class Rotation:
         return ("deg", "deg", "mas/yr", "mas/yr")[: len(self.outputs)]
 
     def needs(self, output: str) -> tuple[str, ...]:
-        """The inputs that an output depends on."""
+        """The inputs that an output depends on.
+
+        Parameters
+        ----------
+        output : str
+            One of the outputs.
+
+        Returns
+        -------
+        tuple of str
+            Names of the inputs.
+        """
         return self.inputs[:2] if output in self.outputs[:2] else self.inputs
 
     def __call__(self, columns: Columns) -> list[tuple[Array, Mapping[str, Any]]]:
@@ -86,7 +108,19 @@ def galactic(
 ) -> Rotation:
     """Galactic longitude and latitude, and proper motions along them, from ra, dec, pmra, pmdec.
 
-    ``wrap=-180`` puts the Galactic centre in the middle.
+    Parameters
+    ----------
+    proper_motions : bool, default True
+        Whether proper motions are rotated too.
+    names : sequence of str, optional
+        Names of the new columns.
+    wrap : float, default 0.0
+        The smallest longitude, in degrees; -180 puts the Galactic centre in the middle.
+
+    Returns
+    -------
+    Rotation
+        What ``transform=`` of :func:`xdeconv.open` takes.
     """
     kept = 4 if proper_motions else 2
     inputs = ("ra", "dec", "pmra", "pmdec")[:kept]
@@ -99,7 +133,24 @@ def rotation(
     names: Sequence[str] = ("phi1", "phi2", "pm_phi1", "pm_phi2"),
     wrap: float = -180.0,
 ) -> Rotation:
-    """Coordinates about a great circle, as streams have: ``pole`` (ra, dec) and the point ``zero`` of longitude 0."""
+    """Coordinates about a great circle, as streams have.
+
+    Parameters
+    ----------
+    pole : (float, float)
+        Right ascension and declination of the pole, in degrees.
+    zero : (float, float)
+        The point of longitude 0.
+    names : sequence of str, optional
+        Names of the new columns.
+    wrap : float, default -180.0
+        The smallest longitude, in degrees: longitudes lie between it and 360 degrees more.
+
+    Returns
+    -------
+    Rotation
+        What ``transform=`` of :func:`xdeconv.open` takes.
+    """
     z, towards = _vector(*pole), _vector(*zero)
     x = towards - (towards @ z) * z
     if np.linalg.norm(x) < 1e-9:
@@ -111,7 +162,22 @@ def rotation(
 
 
 def tangent(ra: float, dec: float, names: Sequence[str] = ("xi", "eta")) -> tuple[Formulated, Formulated]:
-    """Gnomonic offsets in degrees from a centre, east and north; rows more than 90 degrees away are not defined."""
+    """Gnomonic offsets in degrees from a centre, east and north; rows more than 90 degrees away are not defined.
+
+    Parameters
+    ----------
+    ra : float
+        Right ascension of the centre, in degrees.
+    dec : float
+        Declination of the centre, in degrees.
+    names : sequence of str, optional
+        Names of the new columns.
+
+    Returns
+    -------
+    tuple
+        Two transforms, for ``transform=`` of :func:`xdeconv.open`.
+    """
     d0 = math.radians(dec)
     s0, c0 = repr(math.sin(d0)), repr(math.cos(d0))
     d, turn = "radians(dec)", f"radians(ra - {float(ra)!r})"
@@ -123,7 +189,18 @@ def tangent(ra: float, dec: float, names: Sequence[str] = ("xi", "eta")) -> tupl
 
 
 def parse_transform(text: str) -> Any:
-    """Transforms by their names: "galactic", "galactic-positions", "tangent:RA,DEC", "rotation:RA,DEC,RA0,DEC0"."""
+    """A transform by its name.
+
+    Parameters
+    ----------
+    text : str
+        "galactic", "galactic-positions", "tangent:RA,DEC" or "rotation:RA,DEC,RA0,DEC0".
+
+    Returns
+    -------
+    Rotation or tuple
+        The transform.
+    """
     kind, _, rest = text.partition(":")
     try:
         numbers = [float(part) for part in rest.split(",")] if rest else []

@@ -41,23 +41,57 @@ def extreme_deconvolution(
     likeonly: bool = False,
     logweight: bool = False,
 ) -> float:
-    """Fit a mixture in place: xamp (k,), xmean (k, d) and xcovar (k, d, d) go in as the start and come out as the fit.
+    """Fit a mixture in place: ``xamp``, ``xmean`` and ``xcovar`` go in as the start and come out as the fit.
 
-    ydata        (n, p); NaN is a missing value
-    ycovar       covariances (n, p, p), or variances (n, p)
-    projection   (n, p, d), or a list of n matrices (p, d)
-    weight       (n,), or its logarithm with ``logweight``
-    fixamp       held weights, like fixmean and fixcovar: True for all components, or k booleans
-    tol          stop when the average log-likelihood rises by no more in a step; 0 goes on to ``maxiter``
-    w            covariances become (sum + w I) / (q + 1)
-    logfile      LOGFILE_c.log gets the settings and every step, LOGFILE_loglike.log the log-likelihoods
-    splitnmerge  how many sweeps of moves to try after convergence, the published candidates first; ``maxsnm`` tries
-                 every component instead
-    likeonly     change nothing, only return the log-likelihood
+    Only the upper triangles of ``xcovar`` are read. The numbers are those of EM as published; :func:`xdeconv.fit` is
+    the call to use for anything new.
 
-    Returns sum(weight * log-likelihood) / n of the parameters that it returns. Only the upper triangles of xcovar are
-    read. The numbers are those of EM as published; xd.fit is the call to use for anything new.
+    Parameters
+    ----------
+    ydata : array-like (n, p)
+        Noisy rows; NaN is a missing value.
+    ycovar : array-like
+        Covariances (n, p, p), or variances (n, p).
+    xamp : numpy.ndarray (k,)
+        Weights, changed in place.
+    xmean : numpy.ndarray (k, d)
+        Means, changed in place.
+    xcovar : numpy.ndarray (k, d, d)
+        Covariances, changed in place.
+    projection : array-like (n, p, d), optional
+        Matrices through which rows see the true values, or a list of n matrices (p, d).
+    weight : array-like (n,), optional
+        Weights of the rows, or their logarithms with ``logweight``.
+    fixamp : bool or sequence of bool, optional
+        Weights to be held: True for all components, or k booleans.
+    fixmean : bool or sequence of bool, optional
+        Means to be held, likewise.
+    fixcovar : bool or sequence of bool, optional
+        Covariances to be held, likewise.
+    tol : float, default 1e-06
+        Stop when the average log-likelihood rises by no more in a step; 0 continues to ``maxiter``.
+    maxiter : int, optional
+        At most so many steps.
+    w : float, default 0.0
+        Covariances become (sum + w I) / (q + 1).
+    logfile : str, optional
+        LOGFILE_c.log gets the settings and every step, LOGFILE_loglike.log the log-likelihoods.
+    splitnmerge : int, default 0
+        How many sweeps of moves to try after convergence, the published candidates first.
+    maxsnm : bool, default False
+        Try every component in a sweep instead.
+    likeonly : bool, default False
+        Change nothing, only return the log-likelihood.
+    logweight : bool, default False
+        Whether ``weight`` holds logarithms.
 
+    Returns
+    -------
+    float
+        sum(weight * log-likelihood) / n of the parameters that it returns.
+
+    Examples
+    --------
     >>> X = np.random.default_rng(0).normal(3.0, np.sqrt(1.25), size=(4000, 1))
     >>> amp, mean, covar = np.ones(1), np.zeros((1, 1)), np.ones((1, 1, 1))
     >>> average = extreme_deconvolution(X, np.full((4000, 1), 0.25), amp, mean, covar)
