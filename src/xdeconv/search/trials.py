@@ -19,6 +19,7 @@ from ..methods import EM
 from ..methods.em import EMState
 from ..methods.prior import Prior
 from ..rows.batch import Batch
+from .halves import half_shifts
 
 Parameters = tuple[Tensor, Tensor, Tensor]
 PAIRS_AT_A_TIME = {"cpu": 2e6, "cuda": 1e8}  # more trials share each launch, and waste more on pairs not theirs
@@ -266,13 +267,10 @@ WAYS = 5
 def ways_to_split(parts: Parameters, near: Neighbourhoods, rng: np.random.Generator) -> Parameters:
     """Pairs (g, WAYS, 2, ...): halves along two axes, a core and a halo, a small one on each of two rows."""
     log_weights, means, V = (t[:, 0] for t in parts)
-    spread = V.diagonal(dim1=-2, dim2=-1).sqrt()
-    values, vectors = torch.linalg.eigh((V / spread[:, :, None] / spread[:, None, :]).cpu())
-    ways = []
+    shifts, ways = half_shifts(V), []
     for axis in (-1, -min(2, V.shape[-1])):
-        e = spread * (vectors[..., axis] * values[:, axis, None].clamp(min=0).sqrt()).to(V.device)
-        away = (2 / np.pi) ** 0.5 * e
-        half = V - 0.98 * (2 / np.pi) * e[:, :, None] * e[:, None, :]
+        away = shifts[:, axis]
+        half = V - 0.98 * away[:, :, None] * away[:, None, :]
         ways.append(_two(log_weights, 0.5, (means + away, means - away), (half, half)))
     ways.append(_two(log_weights, 0.5, (means, means), (0.2 * V, 1.8 * V)))
     for _ in range(2):
