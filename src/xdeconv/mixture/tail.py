@@ -21,8 +21,8 @@ a difference of chi-square tails, exactly. So nothing is sampled in r, and p = 1
 Crossings are looked for between NODES places whose offset is random, and refined by false position.
 
 *Sampling.* Components are drawn systematically in proportion to B_j, directions in opposite pairs and at right angles,
-in batches until the standard error of p is below 3 % of it. The random numbers are made of the row's own values: the same row has the
-same p-value, wherever it stands.
+in batches until the standard error of p is below 3 % of it. The random numbers are made of the row's own values: the
+same row has the same p-value, wherever it stands.
 """
 
 from __future__ import annotations
