@@ -215,7 +215,7 @@ class Mixture:
         float
         """
         parameters, total, weights, first = self.tensors(), 0.0, 0.0, 0
-        for batch in self._batches(X, noise, projection, weight, error=error):
+        for batch in self.batches(X, noise, projection, weight, error=error):
             log_prob = refuse_nan(kernels.log_prob(*parameters, batch), first)
             total += float(log_prob.sum() if batch.weight is None else batch.weight @ log_prob)
             weights += float(batch.total_weight())
@@ -345,13 +345,28 @@ class Mixture:
     def _asked(self) -> Asked:
         return Asked(self.d, self.labels, self.units, self.meta or {})
 
-    def _batches(self, X: Any, *arrays: Any, **named: Any) -> Iterator[Batch]:
+    def batches(self, X: Any, *arrays: Any, **named: Any) -> Iterator[Batch]:
+        """The same rows as :meth:`batch`, a long file or source piece by piece, in order.
+
+        Parameters
+        ----------
+        X : array_like, table, path, Source or Batch
+            The rows.
+        *arrays : array_like
+            noise, projection, weight and log_prior, in this order.
+        **named : array_like
+            The same by name, error and label.
+
+        Returns
+        -------
+        iterator of Batch
+        """
         return self._asked.batches(X, _given(*arrays, **named))
 
     def _each(self, question: Callable[[Batch], Tensor], X: Any, *arrays: Any, **named: Any) -> Array:
         """The answers to a question about each row, asked batch by batch."""
         found: list[Array] = []
-        for batch in self._batches(X, *arrays, **named):
+        for batch in self.batches(X, *arrays, **named):
             found.append(refuse_nan(question(batch), sum(map(len, found))).numpy())
         if not found:
             found.append(question(Batch(torch.zeros(self.d, 0, dtype=torch.float64))).numpy())
