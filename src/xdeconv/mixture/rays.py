@@ -8,12 +8,13 @@ import numpy as np
 from numba import njit, uint64
 
 PAIRS = 8  # rays and their opposites in a batch
-FEWEST, MOST = 8, 1024  # batches per row
-PRECISION = 0.03  # standard error, relative to the probability, at which no further batch is made
+FEWEST, MOST = 6, 1024  # batches per row
+PRECISION = 0.04  # standard error, relative to the probability, at which no further batch is made
 NODES = 16  # places on a ray where the density is compared with the row's
 BEYOND = 28.0  # twice -log of the share of a ray's probability that lies beyond its last node
 LOST = -14.0  # log of what is nothing beside 1
 REFINEMENTS = 5
+CLOSE = 3e-3  # in log f: where a crossing is found
 FAST = {"reassoc", "contract", "arcp", "nsz", "nnan"}
 
 
@@ -78,13 +79,13 @@ def _directions(state: np.ndarray, u: np.ndarray) -> None:
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _solve(L: np.ndarray, b: np.ndarray, out: np.ndarray) -> float:
-    """out = L^-1 b, and its squared length."""
+    """out = L^-1 b, and its squared length; the diagonal of L holds reciprocals."""
     size = 0.0
     for a in range(len(b)):
         total = b[a]
         for c in range(a):
             total -= L[a, c] * out[c]
-        out[a] = total / L[a, a]
+        out[a] = total * L[a, a]
         size += out[a] * out[a]
     return size
 
@@ -94,7 +95,10 @@ def _prepare(
     log_w: np.ndarray, means: np.ndarray, V: np.ndarray, S: np.ndarray, R: np.ndarray, seen: np.ndarray,
     peak: np.ndarray, centre: np.ndarray, L: np.ndarray,
 ) -> bool:  # fmt: skip
-    """Peaks log(w_j N_j(m_j)), means and Cholesky factors of what is seen of each component; False where none is."""
+    """Peaks log(w_j N_j(m_j)), means and factors of what is seen of each component; False where there is none.
+
+    The diagonals of the factors hold reciprocals, which is what solving wants.
+    """
     k, d = means.shape
     p = len(seen)
     dense = R.shape[0] > 0
@@ -124,10 +128,10 @@ def _prepare(
                 if a == b:
                     if not total > 0.0:
                         return False
-                    L[j, a, a] = math.sqrt(total)
-                    peak[j] -= math.log(L[j, a, a])
+                    L[j, a, a] = 1.0 / math.sqrt(total)
+                    peak[j] += math.log(L[j, a, a])
                 else:
-                    L[j, a, b] = total / L[j, b, b]
+                    L[j, a, b] = total * L[j, b, b]
     return True
 
 
@@ -191,7 +195,7 @@ def _crossing(low: float, high: float, A: np.ndarray, B: np.ndarray, C: np.ndarr
         t = min(max(a - fa * (b - a) / (fb - fa), a), b)
         r = math.sqrt(t)
         f = _height(r, A, B, C, _highest(r, A, B, C))
-        if abs(f) < 1e-3:
+        if abs(f) < CLOSE:
             break
         if (f > 0) == (fa > 0):
             a, fa, fb = t, f, 0.5 * fb  # Illinois: the end that stays counts half
@@ -268,8 +272,8 @@ def _p_value(x: np.ndarray, peak: np.ndarray, centre: np.ndarray, L: np.ndarray,
                         v[a] = centre[j, a] - centre[l, a]
                     gg[l] = _solve(L[l], v, g[l])
             for a in range(p):
-                v[a] = 0.0
-                for b in range(a + 1):
+                v[a] = u[pair, a] / L[j, a, a]
+                for b in range(a):
                     v[a] += L[j, a, b] * u[pair, b]
             for l in range(k):
                 C[l] = -0.5 * _solve(L[l], v, out)

@@ -21,7 +21,7 @@ a difference of chi-square tails, exactly. So nothing is sampled in r, and p = 1
 Crossings are looked for between NODES places whose offset is random, and refined by false position.
 
 *Sampling.* Components are drawn systematically in proportion to B_j, directions in opposite pairs and at right angles,
-in batches until the standard error of p is below 3 % of it. The random numbers are made of the row's own values: the
+in batches until the standard error of p is below 4 % of it. The random numbers are made of the row's own values: the
 same row has the same p-value, wherever it stands.
 
 *Rows of the same view.* Where many rows have the same noise (or none) and the same gaps, f is one function, and its
@@ -65,7 +65,7 @@ def p_values(parameters: Parameters, rows: Batch) -> Array:
     Returns
     -------
     numpy.ndarray
-        (n,) between 0 and 1, to within about 3 % of the value (one standard error).
+        (n,) between 0 and 1, to within about 4 % of the value (one standard error).
     """
     found = np.full(rows.n, np.nan)
     for part in _views(rows):
