@@ -9,6 +9,7 @@ from . import finding
 from .conventions import PRESETS
 from .expressions import Expression
 from .readers import Table, open_table
+from .remembering import as_json
 from .stream import CatalogSource
 
 
@@ -63,6 +64,8 @@ def open(
         "cos_dec": cos_dec, "columns": [columns] if isinstance(columns, str) else columns,
     }  # fmt: skip
     given = _with_preset(given, preset)
+    said = given | {"derive": derive, "weight": weight, "error_pattern": error_pattern,
+                    "correlation_pattern": correlation_pattern}  # fmt: skip
     table = open_table(data, names=given["columns"], skip_bad_files=skip_bad_files)
     chosen = given.pop("columns") or default_columns(table)
     choices = finding.Choices(
@@ -78,7 +81,8 @@ def open(
     for name in condition.names if condition else ():
         if name not in table.columns:
             raise finding.nearest(name, table.columns, table.name)
-    return CatalogSource(table, recipe, condition, bad_rows == "drop", skip_bad_files, memory)
+    remembered = as_json(said | {"columns": chosen})
+    return CatalogSource(table, recipe, condition, bad_rows == "drop", skip_bad_files, memory, choices=remembered)
 
 
 def _with_preset(given: dict[str, Any], preset: str | None) -> dict[str, Any]:

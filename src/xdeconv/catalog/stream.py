@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -81,6 +81,7 @@ class CatalogSource:
     seed: int = 0
     place: Place | None = None
     tally: Tally = field(default_factory=Tally, compare=False, repr=False)
+    choices: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)  # how it was opened, as JSON
 
     # What a source offers
 

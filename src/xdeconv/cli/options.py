@@ -127,13 +127,13 @@ def open_data(
 
 def open_for(model: Any, data: Sequence[str], arguments: Mapping[str, Any], **options: Any) -> CatalogSource:
     """The source in the coordinates of a model: as its own rows were read, unless told otherwise."""
+    from ..catalog.remembering import arguments as read_as
+
     remembered = dict((model.meta or {}).get("open", {}))
-    remembered.pop("weight", None)
-    chosen = {**remembered, **arguments}
-    if "columns" not in chosen and "preset" not in chosen:
-        if not model.labels:
-            raise ValueError("the model has no labels: name its columns with --columns")
-        chosen["columns"] = list(model.labels)
+    columns = arguments.get("columns") or remembered.get("columns") or list(model.labels or ())
+    if not columns and "preset" not in {**remembered, **arguments}:
+        raise ValueError("the model has no labels: name its columns with --columns")
+    chosen = {**read_as(remembered, columns), **arguments}
     source = open_data(data, chosen, **options)
     if source.dim != model.d or (model.labels and source.labels != model.labels):
         raise ValueError(f"the model is of {list(model.labels or ())} and the rows of {list(source.labels)}")

@@ -363,8 +363,7 @@ class XDGMM(DensityMixin, BaseEstimator):
 
     def n_parameters(self) -> int:
         """Free parameters of the mixture."""
-        k, d = self.means_.shape
-        return k * (d + d * (d + 1) // 2) + k - 1
+        return self.mixture_.n_parameters
 
     def bic(self, X: Any, *, noise: Any = None, error: Any = None, projection: Any = None) -> float:
         """Bayesian information criterion; less is better.

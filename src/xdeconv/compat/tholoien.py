@@ -254,7 +254,7 @@ class XDGMM(BaseEstimator):
         float
             The criterion.
         """
-        return -2 * self.logL(X, Xerr) + self._parameters() * np.log(len(X))
+        return -2 * self.logL(X, Xerr) + self.mixture.n_parameters * np.log(len(X))
 
     def aic(self, X: Any, Xerr: Any) -> float:
         """Akaike information criterion; less is better.
@@ -271,7 +271,7 @@ class XDGMM(BaseEstimator):
         float
             The criterion.
         """
-        return -2 * self.logL(X, Xerr) + 2 * self._parameters()
+        return -2 * self.logL(X, Xerr) + 2 * self.mixture.n_parameters
 
     def bic_test(self, X: Any, Xerr: Any, param_range: Iterable[int], no_err: bool = False) -> tuple[Array, int, float]:
         """BIC of each number of components, the number with the lowest, and the lowest; the model is left at that.
@@ -328,10 +328,6 @@ class XDGMM(BaseEstimator):
         best = int(np.argmin(scores))
         self._take(models[best])
         return np.array(scores), models[best].k, float(scores[best])
-
-    def _parameters(self) -> int:
-        k, d = self.mixture.means.shape
-        return k * (d + d * (d + 1) // 2) + k - 1
 
     # Other models, draws, files
 

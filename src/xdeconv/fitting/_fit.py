@@ -15,7 +15,9 @@ from ..catalog._open import open as open_catalog
 from ..kernels.options import Options
 from ..methods import Method
 from ..mixture._mixture import Mixture, checked_names
-from ..rows.data import as_source
+from ..mixture.asking import remembered
+from ..rows.batch import Batch
+from ..rows.data import Source, as_source
 from ..rows.resident import Cache, checked_cache
 from ..search.moves import Moves
 from ..system.files import locked
@@ -103,6 +105,7 @@ def fit(
         data = open_catalog(data, columns)
     arrays = {"noise": noise, "error": error, "projection": projection, "weight": weight}
     source = as_source(data, cache != "none", **arrays, log_prior=log_prior, label=label)
+    facts = remembered(data if isinstance(data, (Source, Batch)) else source)
     if source.rows == 0:
         raise ValueError("there are no rows to fit")
     source, held_out = hold_out(source, validation, seed)
@@ -141,6 +144,7 @@ def fit(
         labels=source.labels if labels is None else checked_names(labels, source.dim, "labels", unique=True),
         units=source.units if units is None else checked_names(units, source.dim, "units", unique=False),
         cache=checked_cache(cache, chosen),
+        facts=facts,
     )
     refuse_too_little(plan, source, held_out)
     algebra = small_algebra() if chosen.type == "cpu" else nullcontext()

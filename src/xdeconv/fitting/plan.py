@@ -6,7 +6,7 @@ import logging
 import os
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
 
@@ -52,6 +52,7 @@ class Plan:
     labels: tuple[str, ...] | None
     units: tuple[str, ...] | None
     cache: Cache | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     def settings(self, source: Source) -> dict[str, Any]:
         """What must be the same for a checkpoint to be of use, as JSON."""

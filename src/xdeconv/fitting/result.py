@@ -66,7 +66,7 @@ def result_of(workspace: Workspace, state: FitState, interrupted: bool) -> FitRe
     given = plan.given
     meta: dict[str, Any] = {
         "fit": state.settings, "epochs": len(state.history), "loglik": loglik, "validation": validation,
-        "notes": list(notes), "history": columns(state.history),
+        "notes": list(notes), "history": columns(state.history), **plan.facts,
     }  # fmt: skip
     mixture = workspace.frame.out_of(winner.mixture).with_(
         labels=plan.labels or (given.labels if given else None),

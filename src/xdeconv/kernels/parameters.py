@@ -1,4 +1,4 @@
-"""Parameters: a mixture as kernels want it."""
+"""Parameters: what kernels need of a mixture, and nothing else."""
 
 from __future__ import annotations
 
@@ -9,7 +9,16 @@ from torch import Tensor
 
 
 class Parameters(NamedTuple):
-    """Log-weights (..., k), means (..., k, d) and covariances (..., k, d, d)."""
+    """Log-weights (k,), means (k, d) and covariances (k, d, d) of k Gaussians, on one device; or of many, (..., k).
+
+    It unpacks into three tensors: ``kernels.log_prob(*parameters, batch)``.
+
+    >>> parameters = Parameters(torch.zeros(1), torch.zeros(1, 2), torch.eye(2)[None])
+    >>> parameters.k, parameters.d
+    (1, 2)
+    >>> parameters.to(dtype=torch.float64).means.dtype
+    torch.float64
+    """
 
     log_weights: Tensor
     means: Tensor
@@ -26,9 +35,9 @@ class Parameters(NamedTuple):
         return self.means.shape[-1]
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Parameters:
-        """The same on another device or in another type."""
-        return Parameters(*(t.to(device=device, dtype=dtype) for t in self))
+        """The same parameters on another device or in another type."""
+        return Parameters(*(tensor.to(device=device, dtype=dtype) for tensor in self))
 
     def pick(self, which: Tensor | list[int]) -> Parameters:
         """Some components, or sets of them, by index."""
-        return Parameters(*(t[which] for t in self))
+        return Parameters(*(tensor[which] for tensor in self))

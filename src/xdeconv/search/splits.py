@@ -9,23 +9,20 @@ from torch import Tensor
 from .. import kernels
 from ..kernels import Groups
 from ..kernels.parameters import Parameters
+from .halves import half_shifts
 from .pool import Neighbourhoods
 
 WAYS = 5
-HALF = (2 / np.pi) ** 0.5  # of a standard deviation: where the mean of half a Gaussian is
 
 
 def ways_to_split(parts: Parameters, near: Neighbourhoods, rng: np.random.Generator) -> Parameters:
     """Pairs (g, WAYS, 2, ...): halves along two axes, a core and a halo, a small one on each of two rows."""
     log_weights, means, V = parts
-    spread = V.diagonal(dim1=-2, dim2=-1).sqrt()
-    values, vectors = np.linalg.eigh((V / spread[:, :, None] / spread[:, None, :]).cpu().numpy())
-    ways = []
+    shifts, ways = half_shifts(V), []
     for axis in (-1, -min(2, V.shape[-1])):
-        length = np.sqrt(values[:, axis, None].clip(min=0))
-        e = spread * torch.from_numpy(vectors[..., axis] * length).to(V.device)
-        half = V - 0.98 * HALF**2 * e[:, :, None] * e[:, None, :]
-        ways.append(_two(log_weights, 0.5, (means + HALF * e, means - HALF * e), (half, half)))
+        away = shifts[:, axis]
+        half = V - 0.98 * away[:, :, None] * away[:, None, :]
+        ways.append(_two(log_weights, 0.5, (means + away, means - away), (half, half)))
     ways.append(_two(log_weights, 0.5, (means, means), (0.2 * V, 1.8 * V)))
     for _ in range(2):
         ways.append(_two(log_weights, 0.2, (seen_from_a_row(means, V, near, rng), means), (0.1 * V, V)))

@@ -18,7 +18,7 @@ from ..methods import described
 from ..mixture._mixture import Mixture
 from ..rows.data import ArraySource, Source, as_source, sample_rows
 from ..search.growing import grown
-from .scores import identity, mean_log_prob, n_parameters, parts_of
+from .scores import identity, mean_log_prob, parts_of
 from .trials import Results, Show, Trial, new_axes, show_trials
 
 if TYPE_CHECKING:
@@ -270,7 +270,7 @@ def _record(trials: Sequence[Trial], criterion: Criterion) -> Record:
     first, score, error = trials[0], float(np.mean(folds)), None
     if criterion in ("bic", "aic"):
         each = np.log(first.weight) if criterion == "bic" else 2.0
-        score = -2 * first.weight * first.score + each * n_parameters(*first.mixture.means.shape)
+        score = -2 * first.weight * first.score + each * first.mixture.n_parameters
     elif criterion == "cv":
         error = float(np.std(folds, ddof=1) / np.sqrt(len(folds)))
     else:
