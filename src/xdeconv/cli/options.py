@@ -116,7 +116,7 @@ def open_data(
     skip_bad_files: bool = False, memory: bool | None = None,
 ) -> CatalogSource:  # fmt: skip
     """The source that a command reads."""
-    from ..catalog._open import open as open_catalog
+    from ..catalog._open import open_source as open_catalog
 
     if bad_rows not in ("refuse", "drop"):
         raise typer.BadParameter(f"{bad_rows!r} is neither refuse nor drop", param_hint="--bad-rows")
