@@ -320,7 +320,7 @@ def _side(part: ast.expr, columns: Columns) -> Any:
 def _missing(side: Any) -> Any:
     values = np.asarray(side)
     if values.dtype.kind == "O":
-        return np.equal(values, None).astype(bool)
+        return np.array([value is None for value in values.ravel()]).reshape(values.shape)
     return np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, dtype=bool)
 
 

@@ -72,8 +72,8 @@ def prepare(
         extra = [name.strip() for name in (keep or "").split(",") if name.strip()]
         chosen = [*source.recipe.columns, *extra]
     folder = making.prepare(
-        sources, output, columns=chosen, reading=arguments, where=where, seed=seed, shard_rows=shard_rows, run_bytes=run_bytes,
-        skip_bad_files=skip_bad_files, report=say,
+        sources, output, columns=chosen, where=where, seed=seed, shard_rows=shard_rows, run_bytes=run_bytes,
+        reading=arguments, skip_bad_files=skip_bad_files, report=say,
     )  # fmt: skip
     from ..catalog.readers import open_table, rows_of
 

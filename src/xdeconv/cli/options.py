@@ -121,7 +121,7 @@ def open_data(
     if bad_rows not in ("refuse", "drop"):
         raise typer.BadParameter(f"{bad_rows!r} is neither refuse nor drop", param_hint="--bad-rows")
     return open_catalog(
-        list(data), where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files, memory=memory, **arguments  # type: ignore[arg-type]
+        list(data), where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files, memory=memory, **arguments
     )  # fmt: skip
 
 

@@ -55,8 +55,8 @@ def refuse_unobserved(x: Array, labels: Any = None) -> None:
     labels : sequence of str, optional
         Names of the p values.
     """
-    empty = np.flatnonzero(np.isnan(np.asarray(x)).all(axis=1)) if np.shape(x)[1] else []
-    if len(empty):
+    empty = np.flatnonzero(np.isnan(np.asarray(x)).all(axis=1))
+    if np.shape(x)[1] and len(empty):
         raise ValueError(f"{named(labels, empty[0])} has no observed value in any row: leave it out")
 
 

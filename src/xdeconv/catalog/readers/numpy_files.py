@@ -105,7 +105,7 @@ def _array(file: Any) -> _Array:
 
 @dataclass(frozen=True)
 class NpyTable(Table):
-    """A structured array, or one of numbers, that is read in slices; no memory map, which a shrinking file would end."""
+    """A structured array, or one of numbers, read in slices; a file that shrinks under a map ends the process."""
 
     name: str
     columns: tuple[str, ...]

@@ -27,7 +27,7 @@ TYPES = {"float64": "float64", "float32": "float32", "float16": "float32", "bool
 
 @dataclass(frozen=True)
 class Header:
-    """What stands before the rows: lines to skip, those of names too, column names, and units and types where the file says them."""
+    """What stands before the rows: lines to skip, column names, and units and types where it says them."""
 
     lines: int
     columns: tuple[str, ...]
