@@ -97,6 +97,8 @@ def _correlations(recipe: Recipe, found: Evaluated) -> list[tuple[str, str, Arra
     observed = ~np.isnan(found.x)
     users = _users(found)
     for (s, t), r in found.correlations.items():
+        if s not in users or t not in users:
+            continue
         seen = observed[users[s]].any(axis=0) & observed[users[t]].any(axis=0)
         column = recipe.correlations[s, t]
         wrong = seen & ~(np.abs(np.broadcast_to(r, seen.shape)) <= 1 + ROUNDING)

@@ -13,7 +13,7 @@ from . import conventions
 from .coordinates import NAMED, parse_transform
 from .expressions import Expression
 from .recipe import Deviation, Quantity, Recipe
-from .transforms import Formula, Formulated, Hook, Plain, Transform
+from .transforms import Formula, Formulated, Hook, Joined, Plain, Transform
 
 LONGITUDES = {"ra": "dec", "raj2000": "dej2000", "ra_icrs": "de_icrs", "alpha": "delta", "l": "b", "glon": "glat",
               "ecl_lon": "ecl_lat"}  # fmt: skip
@@ -330,6 +330,8 @@ def as_transforms(derive: Any, columns: Sequence[str] = ()) -> tuple[Transform, 
         made = [(Formulated(str(name), Expression(text)),) if isinstance(text, str) else as_transforms(text, columns)
                 for name, text in derive.items()]  # fmt: skip
         return tuple(t for part in made for t in part)
+    if isinstance(derive, tuple) and derive and all(isinstance(part, Transform) for part in derive):
+        return (Joined(derive),)  # as tangent() gives it
     if isinstance(derive, (list, tuple)):
         return tuple(t for part in derive for t in as_transforms(part, columns))
     if isinstance(derive, str):

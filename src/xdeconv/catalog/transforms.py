@@ -106,6 +106,32 @@ class Formulated(Transform):
 
 
 @dataclass(frozen=True)
+class Joined(Transform):
+    """Features that are made by one word, of which some may be wanted and others not."""
+
+    parts: tuple[Transform, ...]
+
+    @property
+    def inputs(self) -> tuple[str, ...]:  # type: ignore[override]
+        return tuple(dict.fromkeys(name for part in self.parts for name in part.inputs))
+
+    @property
+    def outputs(self) -> tuple[str, ...]:  # type: ignore[override]
+        return tuple(name for part in self.parts for name in part.outputs)
+
+    @property
+    def units(self) -> tuple[str, ...]:  # type: ignore[override]
+        return tuple(unit for part in self.parts for unit in part.units)
+
+    def needs(self, output: str) -> tuple[str, ...]:
+        """The inputs that one output depends on."""
+        return next(part.needs(output) for part in self.parts if output in part.outputs)
+
+    def __call__(self, columns: Columns) -> list[tuple[Array, Mapping[str, Any]]]:
+        return [made for part in self.parts for made in part(columns)]
+
+
+@dataclass(frozen=True)
 class Differenced(Transform):
     """Features by a function of the input columns that returns one array a feature; derivatives by differences."""
 

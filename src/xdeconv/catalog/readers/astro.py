@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import zlib
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,18 @@ from .arrow import MemoryTable
 from .files import masked_columns
 from .table import ReadError, need, record_batch
 
+CHUNK = 1 << 20
+
 
 def read_votable(path: Path) -> MemoryTable:
     """A VOTable, whole: the format cannot be streamed."""
     table = need("astropy.io.votable")
     try:
-        return astropy_table(table.parse_single_table(str(path)).to_table(use_names_over_ids=True), str(path))
+        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
+            found = table.parse_single_table(file).to_table(use_names_over_ids=True)
+            while file.read(CHUNK):  # only the end of a compressed file tells whether it is whole
+                pass
+        return astropy_table(found, str(path))
     except (OSError, EOFError, zlib.error, ValueError, IndexError, table.exceptions.VOTableSpecError) as problem:
         raise ReadError(f"{path} is damaged or not a VOTable: {problem}") from problem
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NULLS = ["", "null", "NULL", "nan", "NaN", "NA", "N/A", "--", '""']
 BLOCK_BYTES = 1 << 22
 HEADER_CHARACTERS = 1 << 22  # of all that stands before the rows; what is longer is not a table
-TYPES = {"float64": "float64", "float32": "float32", "float16": "float32", "bool": "bool", "string": "string",
+TYPES = {"float64": "float64", "float32": "float32", "float16": "float32", "bool": "bool_", "string": "string",
          "int64": "int64", "int32": "int32", "int16": "int16", "int8": "int8", "uint8": "uint8",
          "uint64": "uint64", "uint32": "uint32", "uint16": "uint16"}  # fmt: skip
 
