@@ -1,5 +1,6 @@
 """Names of known catalogues: each column is recognised by itself, whatever else the table has."""
 
+import json
 import warnings
 
 import numpy as np
@@ -257,3 +258,34 @@ def test_patterns_are_names_with_a_place_in_them(pattern):
 def test_patterns_of_correlations_are_checked_too():
     with pytest.raises(ValueError, match="correlation_pattern"):
         open_catalog(gaia_like(40), ["parallax"], correlation_pattern="{a}{b:>2000000000}")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in READINGS if kind != "patterns"])
+def test_a_source_says_how_other_rows_are_read_alike(kind, path, tmp_path):
+    said = READINGS[kind]
+    store = prepare(path, tmp_path / "store", reading=said)
+    for source in (open_catalog(path, **said), open_catalog(store)):
+        opening = json.loads(json.dumps(source.opening()))
+        assert open_catalog(path, **opening).recipe == source.recipe
+
+
+def test_a_model_of_a_store_reads_other_rows_as_the_store_was_read(path, tmp_path):
+    from typer.testing import CliRunner
+
+    from xdeconv.cli import app
+
+    store, model = tmp_path / "store", str(tmp_path / "m.safetensors")
+    prepare(path, store, reading={"columns": ["parallax", "pmra"], "error": {"parallax": 0.5}})
+    fitted = CliRunner().invoke(app, ["fit", str(store), "-k", "1", "--epochs", "2", "-o", model])
+    assert fitted.exit_code == 0, fitted.output
+    a, b = (CliRunner().invoke(app, ["score", model, str(rows)]) for rows in (store, path))
+    assert float(a.stdout.split()[-1]) == pytest.approx(float(b.stdout.split()[-1]), abs=2e-6)
+
+
+def test_what_is_made_of_a_remembered_word_can_be_asked_for_alone(path, tmp_path):
+    store = prepare(path, tmp_path / "store", reading=READINGS["derived"])
+    assert open_catalog(store, ["l"]).labels == ("l",)
+    assert (
+        open_catalog(store, ["L"]).recipe.transforms
+        == open_catalog(path, ["L"], derive={"L": "parallax ** 2"}).recipe.transforms
+    )

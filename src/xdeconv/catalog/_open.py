@@ -121,11 +121,15 @@ def open_source(
     given = with_preset({"columns": [columns] if isinstance(columns, str) else columns, **said}, preset)
     table = open_table(data, names=given["columns"], skip_bad_files=skip_bad_files)
     given = remembered(table, given)
-    choices = finding.Choices(**_arguments(given, table))
+    arguments = _arguments(given, table)
+    choices = finding.Choices(**arguments)
     recipe = finding.find_recipe(choices, table.columns, table.units, table.name)
     condition = Condition(where) if where else None
     finding.require(condition.names if condition else (), table.columns, table.name)
-    return CatalogSource(table, recipe, condition, bad_rows == "drop", skip_bad_files, memory, empty == "keep")
+    reading = {**given, "columns": list(choices.columns)}
+    return CatalogSource(
+        table, recipe, condition, bad_rows == "drop", skip_bad_files, memory, empty == "keep", reading=reading
+    )
 
 
 def _arguments(given: Mapping[str, Any], table: Table) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .finding import Choices, as_transforms
@@ -52,12 +52,21 @@ def _check(known: Mapping[str, Any], table: Table) -> None:
 
 def _of_features(known: Mapping[str, Any], said: Mapping[str, Any], table: Table) -> dict[str, Any]:
     """The part of what is remembered that the features asked for use."""
-    derive = said.get("derive", known.get("derive"))
     features = tuple(said["columns"])
-    made = [t for t in as_transforms(derive, table.columns) if set(t.outputs) & set(features)]
-    used = {*Choices(features, derive=tuple(made)).raw, *features}
+    derive = said.get("derive") or _derived(known.get("derive"), features, table.columns)
+    used = {*Choices(features, derive=as_transforms(derive, table.columns)).raw, *features}
     kept = {name: {key: value for key, value in known.get(name, {}).items() if set(key.split(",")) <= used}
             for name in TABLES if name not in ("unit",)}  # fmt: skip
     unit = {name: value for name, value in known.get("unit", {}).items() if name in table.columns or name in used}
     rest = {name: known[name] for name in (*TEXTS, "log_prior", "cos_dec") if name in known}
-    return {**rest, **kept, "unit": unit, "derive": made if "derive" not in said else derive}
+    return {**rest, **kept, "unit": unit, "derive": derive}
+
+
+def _derived(derive: Any, features: Sequence[str], columns: Sequence[str]) -> list[Any]:
+    """The transforms that make one of the features, as they were said."""
+    if isinstance(derive, Mapping):
+        return [{name: text} for name, text in derive.items() if name in features]
+    if isinstance(derive, list):
+        return [part for each in derive for part in _derived(each, features, columns)]
+    made = {name for t in as_transforms(derive, columns) for name in t.outputs}
+    return [derive] if made & set(features) else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from .blocks import Block, Part, gathered, hashed, join, pooled, side_by_side
 from .expressions import Columns, Condition
 from .readers import BLOCK_ROWS, Piece, ReadError, Table, numbers, rows_of
 from .recipe import Frame, Recipe, floats
+from .remembered import memorable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,6 +83,7 @@ class CatalogSource:
     batch_rows: int | None = None
     seed: int = 0
     place: Place | None = None
+    reading: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     tally: Tally = field(default_factory=Tally, compare=False, repr=False)
 
     # What a source offers
@@ -230,6 +232,13 @@ class CatalogSource:
     def unexplained(self) -> tuple[str, ...]:
         """Features without noise for which no error column was found, and which nobody declared to have none."""
         return self.recipe.unexplained
+
+    def opening(self) -> dict[str, Any]:
+        """Arguments of xd.open, as JSON, that read other rows in the same way: what was said, here or to a store.
+
+        Functions and transforms that were given as Python objects are refused: they have no JSON.
+        """
+        return memorable(self.reading)
 
     def stamp(self) -> dict[str, Any]:
         """What changes when the rows or their recipe do, as JSON: of each file size, time and a sample's checksum."""
