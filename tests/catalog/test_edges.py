@@ -381,6 +381,12 @@ def bomb(kind, path):
         with gzip.open(path, "wb", compresslevel=9) as file:
             for _ in range(1000):
                 file.write(b"x" * 1_000_000)
+    elif kind == "header":
+        with gzip.open(path, "wb", compresslevel=6) as file:
+            file.write(b"".join(f"{card:<80}".encode() for card in ("SIMPLE  =                    T",
+                       "BITPIX  =                    8", "NAXIS   =                    0")))  # fmt: skip
+            for _ in range(500):
+                file.write(b"COMMENT x".ljust(80) * 12000)
     elif kind == "comments":
         with gzip.open(path, "wb", compresslevel=9) as file:
             for _ in range(200):
@@ -397,12 +403,14 @@ def bomb(kind, path):
                 file.write(bytes(1_000_000))
 
 
-@pytest.mark.parametrize(("kind", "name"), [("line", "a.csv.gz"), ("comments", "b.csv.gz"), ("zeros", "c.npz")])
+@pytest.mark.parametrize(
+    ("kind", "name"), [("line", "a.csv.gz"), ("comments", "b.csv.gz"), ("zeros", "c.npz"), ("header", "d.fits.gz")]
+)
 def test_a_small_file_takes_little_memory_to_open(kind, name, tmp_path):
     bomb(kind, tmp_path / name)
     code = """
         import resource, sys
-        import numpy, pyarrow.csv
+        import astropy.io.fits, numpy, pyarrow.csv
         from xdeconv.catalog._open import open_source
         from xdeconv.catalog.readers import open_table
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

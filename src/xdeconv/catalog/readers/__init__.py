@@ -96,7 +96,8 @@ def _open_paths(label: str, paths: list[Path], names: Sequence[str] | None, skip
         from .store import open_store
 
         store = open_store(paths[0])
-        return Files(store, stamped([paths[0] / MANIFEST, *dict.fromkeys(piece.file for piece in store.pieces)]))
+        files = [paths[0] / MANIFEST, *dict.fromkeys(piece.file for piece in store.pieces)]
+        return Files(store, stamped(files), shuffled=True)
     kinds = {format_of(path) for path in paths}
     if None in kinds or len(kinds) != 1:
         odd = next((path for path in paths if format_of(path) is None), paths[0])

@@ -23,6 +23,7 @@ class Files(Table):
     inner: Table
     stamps: Mapping[str, Stamp] = field(repr=False)
     skipped: tuple[str, ...] = ()
+    shuffled: bool = False
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -40,10 +41,6 @@ class Files(Table):
     @property
     def pieces(self) -> tuple[Piece, ...]:  # type: ignore[override]
         return self.inner.pieces
-
-    @property
-    def shuffled(self) -> bool:  # type: ignore[override]
-        return self.inner.shuffled
 
     @property
     def reading(self) -> Mapping[str, Any]:  # type: ignore[override]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 INTEGERS, FLOATS = "BIJK", "ED"
+HEADER_BYTES = 1 << 25
 CHUNK = 1 << 20
 DAMAGE = (OSError, EOFError, ValueError, KeyError, TypeError, IndexError, zlib.error)
 
@@ -87,11 +89,26 @@ def _compressed(path: str) -> bool:
         return file.read(2) == b"\x1f\x8b"
 
 
+class _Headers(gzip.GzipFile):
+    """A compressed file of which only headers are read: a small file may hold an endless one."""
+
+    left = HEADER_BYTES
+
+    def read(self, size: int | None = -1) -> bytes:
+        found = super().read(size)
+        self.left -= len(found)
+        if self.left < 0:
+            raise ReadError(f"{self.name} has no table within the first {HEADER_BYTES:,} bytes of its headers")
+        return found
+
+
 def _layout(path: str) -> Layout:
     """What the header of the first table of a file says."""
     fits = need("astropy.io.fits")
     try:
-        with fits.open(path, memmap=False, lazy_load_hdus=True) as file:
+        with ExitStack() as held:
+            start = held.enter_context(_Headers(path, "rb")) if _compressed(path) else path
+            file = held.enter_context(fits.open(start, memmap=False, lazy_load_hdus=True))
             for part in file:
                 if isinstance(part, (fits.BinTableHDU, fits.TableHDU)):
                     return _described(part, path, isinstance(part, fits.TableHDU))

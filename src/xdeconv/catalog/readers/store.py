@@ -40,7 +40,6 @@ class StoreTable(Table):
     checksums: Mapping[str, str] = field(repr=False)
     reading: Mapping[str, Any] = field(default_factory=dict)
     checks: Checks = field(default_factory=Checks, repr=False, compare=False)
-    shuffled = True
 
     @property
     def name(self) -> str:  # type: ignore[override]
