@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .conventions import ASTROMETRY, GAIA, PAPER_COLUMNS, PRESETS
-from .expressions import Expression
+from .expressions import Condition, Expression
 from .transforms import Hook
 
 __all__ = ["ASTROMETRY", "DR2", "DR3", "PAPER_COLUMNS", "PRESETS", "Release", "adql", "filled", "zero_point"]
@@ -112,7 +112,7 @@ def needed_columns(columns: Sequence[str], of: str | Release = DR3, zero_point: 
     found = [*columns, *(f"{name}_error" for name in columns if name in ASTROMETRY or name == "radial_velocity")]
     found += [f"{a}_{b}_corr" for i, a in enumerate(chosen) for b in chosen[i + 1 :]]
     sources = [s for name in columns for s in GAIA.terms.get(name, ())]
-    found += [name for s in sources for name in Expression(GAIA.sd[s]).names]
+    found += [name for s in sources for name in Expression(GAIA.sd[s][0]).names]
     found += ["dec"] if "ra" in columns else []
     if zero_point and "parallax" in columns:
         found += release(of).zero_point_columns
@@ -159,11 +159,11 @@ def adql(
     """
     known = release(of)
     names = tuple(dict.fromkeys([*keep, *needed_columns(columns, known, zero_point)]))
-    lost = [name for name in (*names, *(Expression(where).names if where else ())) if name in known.lacks]
+    lost = [name for name in (*names, *(Condition(where).names if where else ())) if name in known.lacks]
     if lost:
         raise ValueError(f"Gaia {known.name} has no column {', '.join(lost)}")
     conditions = [f"random_index < {rows}"] if rows is not None else []
-    conditions += [where.replace("==", "=").replace("&", "AND")] if where else []
+    conditions += [where.replace("==", "=").replace("&", "AND").replace("|", "OR")] if where else []
     text = f"SELECT {', '.join(names)}\nFROM {known.table}"
     return text + (f"\nWHERE {' AND '.join(conditions)}" if conditions else "")
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from .coordinates import Rotation
 from .expressions import Expression
 from .finding import as_transforms
 from .recipe import Recipe
-from .sky import Rotation
 from .transforms import Formulated, Hook, Transform
 
 PER_COLUMN = ("error", "offset", "inflate", "fill")
@@ -22,7 +22,7 @@ def as_json(given: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of :func:`xdeconv.open` about columns as JSON; functions among them are named, not kept.
 
     >>> as_json({"columns": ("x",), "error": {"x": np.float64(0.5)}, "correlation": {("x", "y"): "r"}, "derive": None})
-    {'columns': ['x'], 'error': {'x': 0.5}, 'correlation': [['x', 'y', 'r']]}
+    {'columns': ['x'], 'error': {'x': 0.5}, 'correlation': {'x,y': 'r'}}
     """
     lost: list[str] = []
     kept: dict[str, Any] = {}
@@ -32,7 +32,9 @@ def as_json(given: Mapping[str, Any]) -> dict[str, Any]:
         if name == "derive":
             kept[name] = list(_derived(value, lost))
         elif name == "correlation":
-            kept[name] = [[a, b, _plain(r, f"the correlation of {a} and {b}", lost)] for (a, b), r in value.items()]
+            kept[name] = {
+                _pair(pair): _plain(r, f"the correlation of {_pair(pair)}", lost) for pair, r in value.items()
+            }
         elif isinstance(value, Mapping):
             kept[name] = {key: _plain(part, f"{name} of {key}", lost) for key, part in value.items()}
         else:
@@ -40,6 +42,11 @@ def as_json(given: Mapping[str, Any]) -> dict[str, Any]:
     if lost:
         kept[FUNCTIONS] = lost
     return {name: value for name, value in kept.items() if value not in ([], {})}
+
+
+def _pair(pair: Any) -> str:
+    """Two features as one word, a,b."""
+    return pair if isinstance(pair, str) else ",".join(pair)
 
 
 def _plain(value: Any, what: str, lost: list[str]) -> Any:
@@ -83,8 +90,8 @@ def arguments(remembered: Mapping[str, Any], columns: Sequence[str]) -> dict[str
     used = _raw(columns, as_transforms(derive))
     for name in PER_COLUMN:
         known[name] = {key: value for key, value in known.get(name, {}).items() if key in used}
-    pairs = [(a, b, r) for a, b, r in known.pop("correlation", []) if a in used and b in used]
-    found = {**known, "columns": list(columns), "derive": derive, "correlation": {(a, b): r for a, b, r in pairs}}
+    pairs = {pair: r for pair, r in known.pop("correlation", {}).items() if set(pair.split(",")) <= used}
+    found = {**known, "columns": list(columns), "derive": derive, "correlation": pairs}
     return {name: value for name, value in found.items() if value not in ([], {})}
 
 

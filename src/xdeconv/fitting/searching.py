@@ -25,8 +25,7 @@ def explored(workspace: Workspace, restart: int) -> tuple[Mixture, int | None]:
         return frame.into(plan.given), None
     seed = plan.seed + 7919 * restart
     if plan.moves is None or plan.components == 1:
-        found = start_mixture(_whole(workspace), plan.components, plan.start, seed, frame.scale)
-        return from_first(found, plan.device), None
+        return from_first(_plain_start(workspace, seed), plan.device), None
     pool = _pool(workspace, np.random.default_rng([plan.seed, restart]))
 
     def start(rows: Batch, number: int) -> Parameters:
@@ -36,8 +35,16 @@ def explored(workspace: Workspace, restart: int) -> tuple[Mixture, int | None]:
     rng = np.random.default_rng([plan.seed, restart, 1])
     best = explore(pool, plan.components, start, plan.moves, rng, _prior(workspace, pool), plan.options)
     best = from_first(best.on("cpu"), plan.device)
+    if not best.sound:
+        return from_first(_plain_start(workspace, seed), plan.device), None
     log_weights, means, covariances = best.parameters
     return Mixture.from_tensors(log_weights.exp(), means, covariances), best.moved
+
+
+def _plain_start(workspace: Workspace, seed: int) -> Mixture:
+    """A start that nothing has been moved in."""
+    plan = workspace.plan
+    return start_mixture(_whole(workspace), plan.components, plan.start, seed, workspace.frame.scale)
 
 
 def searched(workspace: Workspace, parameters: Parameters, state: FitState) -> Found:

@@ -43,7 +43,7 @@ def remembered(source: Source | Batch) -> dict[str, Any]:
     """
     if isinstance(source, CatalogSource):
         noisy = remembering.noisy(source.recipe)
-        return {OPEN: dict(source.choices), ERRORS: [bool(noisy[name]) for name in source.labels]}
+        return {OPEN: source.opening(), ERRORS: [bool(noisy[name]) for name in source.labels]}
     if isinstance(source, ArraySource):
         return {ERRORS: noisy_coordinates(source.batch)}
     return {ERRORS: noisy_coordinates(source)} if isinstance(source, Batch) else {}

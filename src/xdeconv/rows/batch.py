@@ -63,6 +63,9 @@ class Batch:
         from . import checks
         from . import tables as tabular
 
+        noise, error = tabular.aligned(noise, X, "noise"), tabular.aligned(error, X, "error")
+        weight, label = tabular.aligned(weight, X, "weight"), tabular.aligned(label, X, "label")
+        log_prior = log_prior if label is not None else tabular.aligned(log_prior, X, "log_prior")
         noise, error = tabular.in_units_of(noise, X, 2, "noise"), tabular.in_units_of(error, X, 1, "error")
         x = checks.rows(X)
         n, p = x.shape

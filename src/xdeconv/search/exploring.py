@@ -66,8 +66,8 @@ def _recombined(
     candidates = [em_passes(c, pool, JOIN_PASSES, prior, options) for c in candidates]
     if len(candidates) == 1:
         return candidates[0]
-    scores = [total_log_prob(c, pool, options) for c in candidates]
-    return candidates[int(np.nanargmax(scores))] if not np.isnan(scores).all() else candidates[-1]
+    scores = np.array([total_log_prob(c, pool, options) for c in candidates])
+    return candidates[int(np.where(np.isfinite(scores), scores, -np.inf).argmax())]
 
 
 def _part(pool: Batch, order: np.ndarray, start: int, size: int) -> Batch:
