@@ -51,6 +51,7 @@ def test_exit_codes_are_documented(call):
         assert str(number) in out
 
 
+@pytest.mark.processes
 def test_help_imports_nothing_heavy():
     heavy = ("torch", "numpy", "pyarrow", "scipy", "matplotlib")
     code = f"import sys, xdeconv.cli; print([m for m in {heavy} if m in sys.modules])"
@@ -336,11 +337,12 @@ def wait_for(path):
 
 
 def epochs(path):
-    from xdeconv.fitting.checkpoint import load_checkpoint
+    from xdeconv.fitting.state import load_state
 
-    return load_checkpoint(path).epoch
+    return load_state(path).epoch
 
 
+@pytest.mark.processes
 def test_an_interrupt_saves_and_says_how_to_go_on(folder):
     process = start(folder, "-o", folder / "i.safetensors", "--epochs", 1_000_000)
     wait_for(folder / "i.safetensors.checkpoint")
@@ -352,6 +354,7 @@ def test_an_interrupt_saves_and_says_how_to_go_on(folder):
     assert xd.load(folder / "i.safetensors").k == 3
 
 
+@pytest.mark.processes
 def test_kill_nine_and_resume_gives_the_same_model(folder):
     process = start(folder, "-o", folder / "k.safetensors", "--epochs", 1_000_000)
     saved = folder / "k.safetensors.checkpoint"

@@ -206,7 +206,7 @@ def test_what_is_no_model_is_refused(tmp_path):
         (([1.0], [[np.nan]], np.ones((1, 1, 1))), "means of component 0 is not finite"),
         (([1.0], [[0.0, 0.0]], [[[1.0, 2.0], [2.0, 1.0]]]), "component 0 is not positive"),
         (([1.0], [[0.0, 0.0]], [[[1.0, 0.5], [0.0, 1.0]]]), "not symmetric"),
-        (([1.0], [[0.0, 0.0]], [np.eye(2)], ["a", "a"]), "doubled"),
+        (([1.0], [[0.0, 0.0]], [np.eye(2)], ["a", "a"]), "must be unique"),
         (([1.0], [[0.0, 0.0]], [np.eye(2)], ["a"]), "must name 2"),
     ],
 )

@@ -29,6 +29,10 @@ def classify(
     where: options.Where = None,
     error: options.Errors = None,
     unit: options.Units = None,
+    correlation: options.Correlation = None,
+    error_pattern: options.ErrorPattern = None,
+    correlation_pattern: options.CorrelationPattern = None,
+    log_prior: options.LogPrior = None,
     bad_rows: options.BadRows = "refuse",
     skip_bad_files: options.SkipBadFiles = False,
     force: options.Force = False,
@@ -44,10 +48,13 @@ def classify(
 
     given = {name: options.value(text) for name, text in (options.pairs(prior, "--prior") or {}).items()}
     by_row = any(isinstance(value, str) for value in given.values())
-    classifier = Classifier({name: load(path) for name, path in paths.items()}, None if by_row else given or None)
+    classifier = Classifier({name: load(path) for name, path in paths.items()}, None if by_row else given or "equal")
     first = next(iter(classifier.mixtures.values()))
-    source = options.open_for(first, data, options.opening(None, error, unit), where=where, bad_rows=bad_rows,
-                              skip_bad_files=skip_bad_files)  # fmt: skip
+    arguments = options.opening(
+        None, error, unit, correlation=correlation, error_pattern=error_pattern,
+        correlation_pattern=correlation_pattern, log_prior=log_prior,
+    )  # fmt: skip
+    source = options.open_for(first, data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
     formulas = {name: Expression(str(value)) for name, value in given.items()} if by_row else {}
     needed = tuple(dict.fromkeys(column for formula in formulas.values() for column in formula.names))
     for column in needed:

@@ -38,7 +38,7 @@ def fit(
         typer.Option("--start", "--centers", help="First centres. Under torchrun, write --centers."),
     ] = "kmeans",
     restarts: Annotated[int, typer.Option(help="Starts to try; the best is kept.", min=1)] = 1,
-    tol: options.Tolerance = 1e-5,
+    tol: options.Tolerance = 0.1,
     validation: Annotated[
         float | None,
         typer.Option(help="Fraction to hold out; 0 for none. Default: 0.1, at most 100,000 rows.", min=0, max=0.9),
@@ -47,6 +47,10 @@ def fit(
     where: options.Where = None,
     error: options.Errors = None,
     unit: options.Units = None,
+    correlation: options.Correlation = None,
+    error_pattern: options.ErrorPattern = None,
+    correlation_pattern: options.CorrelationPattern = None,
+    log_prior: options.LogPrior = None,
     derive: options.Derive = None,
     offset: options.Offset = None,
     inflate: options.Inflate = None,
@@ -72,7 +76,11 @@ def fit(
 
     Under torchrun, ranks share the rows: torchrun --nproc-per-node 8 -m xdeconv fit ...
     """
-    arguments = options.opening(columns, error, unit, derive, offset, inflate, preset, weight)
+    arguments = options.opening(
+        columns, error, unit, derive=derive, offset=offset, inflate=inflate, preset=preset, weight=weight,
+        correlation=correlation, error_pattern=error_pattern,
+        correlation_pattern=correlation_pattern, log_prior=log_prior,
+    )  # fmt: skip
     saved = checkpoint or output.with_name(output.name + ".checkpoint")
     refuse_targets(output, saved, [*data, config], force, resume)
     from ..fitting import _fit as fitting
@@ -103,7 +111,7 @@ def fit(
         with show_progress(first.here, passes * restarts, source.rows) as callback:
             result = fitting.fit(source, callback=callback, **settings)
         plain = {name: v if isinstance(v, (int, float, str, type(None))) else str(v) for name, v in settings.items()}
-        remembered = {"open": arguments, "where": where, "data": list(data), "options": plain}
+        remembered = {"where": where, "data": list(data), "options": plain}
         first(save, result, output, remembered, source.notes)
         first(finish, result, output, saved, keep=checkpoint is not None)
 

@@ -38,6 +38,10 @@ def members(
     where: options.Where = None,
     error: options.Errors = None,
     unit: options.Units = None,
+    correlation: options.Correlation = None,
+    error_pattern: options.ErrorPattern = None,
+    correlation_pattern: options.CorrelationPattern = None,
+    log_prior: options.LogPrior = None,
     bad_rows: options.BadRows = "refuse",
     skip_bad_files: options.SkipBadFiles = False,
     force: options.Force = False,
@@ -56,8 +60,11 @@ def members(
     from ..mixture._mixture import load
 
     mixture = load(model)
-    source = options.open_for(mixture, data, options.opening(columns, error, unit), where=where, bad_rows=bad_rows,
-                              skip_bad_files=skip_bad_files)  # fmt: skip
+    arguments = options.opening(
+        columns, error, unit, correlation=correlation, error_pattern=error_pattern,
+        correlation_pattern=correlation_pattern, log_prior=log_prior,
+    )  # fmt: skip
+    source = options.open_for(mixture, data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
     if field is None:
         new = of_components(mixture, groups(group, mixture.k))
     else:
@@ -105,7 +112,7 @@ def of_two(member: Mixture, field: Mixture, source: CatalogSource, fraction: flo
 
     from ..mixture.classifier import Classifier
 
-    classifier = Classifier({"member": member, "field": field})
+    classifier = Classifier({"member": member, "field": field}, "equal")
     if fraction is None:
         odds = [np.diff(-classifier.log_joint(batch), axis=1)[:, 0] for batch, _ in source.passes(())]
         fraction, sd = fitted_fraction(np.concatenate(odds) if odds else np.empty(0))

@@ -11,7 +11,6 @@ import typer
 from .config import Config
 
 if TYPE_CHECKING:
-    from ..catalog.recipe import Recipe
     from ..catalog.stream import CatalogSource
 
 __all__ = ["Config"]
@@ -27,7 +26,22 @@ Errors = Annotated[
 Units = Annotated[list[str] | None, typer.Option("--unit", help="COLUMN=UNIT, such as ra_error=mas. Repeatable.")]
 Derive = Annotated[
     list[str] | None,
-    typer.Option(help='NAME=EXPRESSION of columns, "galactic", "tangent:RA,DEC". Repeatable.'),
+    typer.Option(help='NAME=EXPRESSION of columns; "tangent:RA,DEC" makes xi, eta (degrees); "galactic" makes l, b, '
+                 'pml, pmb; "rotation:POLE_RA,POLE_DEC,ZERO_RA,ZERO_DEC" makes phi1, phi2, pm_phi1, pm_phi2; '
+                 '"velocities" makes U, V, W (km/s). Repeatable.'),
+]  # fmt: skip
+Correlation = Annotated[
+    list[str] | None,
+    typer.Option("--correlation", help="FEATURE,FEATURE=COLUMN or =NUMBER: of their errors. Repeatable."),
+]
+ErrorPattern = Annotated[
+    str | None, typer.Option("--error-pattern", help="What error columns are called. Default: {name}_error.")
+]
+CorrelationPattern = Annotated[
+    str | None, typer.Option("--correlation-pattern", help="What correlations are called. Default: {a}_{b}_corr.")
+]
+LogPrior = Annotated[
+    str | None, typer.Option("--log-prior", help="Columns of log-priors, one per component, separated by commas.")
 ]
 Offset = Annotated[
     list[str] | None, typer.Option(help="COLUMN=NUMBER or EXPRESSION to subtract: a zero point. Repeatable.")
@@ -50,7 +64,9 @@ Force = Annotated[bool, typer.Option("--force", help="Overwrite a file that xdec
 Device = Annotated[Literal["cpu", "cuda"] | None, typer.Option(help="Default: cuda where there is one.")]
 Number = Annotated[Literal["float32", "float64"] | None, typer.Option(help="Default: by device.")]
 Epochs = Annotated[int | None, typer.Option(help="Most passes over the data of a fit.", min=1)]
-Tolerance = Annotated[float, typer.Option(help="Stop when the log-likelihood changes by less in an epoch.", min=0)]
+Tolerance = Annotated[
+    float, typer.Option(help="Stop when the fit expects to gain less than this many nats, over all rows.", min=0)
+]
 PriorWidth = Annotated[
     float, typer.Option(help="w of the prior on covariances, a variance in the data's units.", min=0)
 ]
@@ -92,19 +108,24 @@ def listed(words: str | None) -> list[str]:
 
 
 def opening(
-    columns: str | None, error: Sequence[str] | None, unit: Sequence[str] | None, derive: Sequence[str] | None = None,
-    offset: Sequence[str] | None = None, inflate: Sequence[str] | None = None, preset: str | None = None,
-    weight: str | None = None,
+    columns: str | None, error: Sequence[str] | None, unit: Sequence[str] | None, *,
+    derive: Sequence[str] | None = None, offset: Sequence[str] | None = None, inflate: Sequence[str] | None = None,
+    preset: str | None = None, weight: str | None = None, correlation: Sequence[str] | None = None,
+    error_pattern: str | None = None, correlation_pattern: str | None = None, log_prior: str | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Arguments of xd.open, as JSON, so that a model can remember how its rows are read."""
     named = {name: {k: value(v) for k, v in (pairs(items, f"--{name}") or {}).items()}
-             for name, items in (("error", error), ("offset", offset), ("inflate", inflate))}  # fmt: skip
+             for name, items in (("error", error), ("offset", offset), ("inflate", inflate),
+                                 ("correlation", correlation))}  # fmt: skip
     found: dict[str, Any] = {
         "columns": listed(columns) or None,
         "unit": pairs(unit, "--unit"),
         "derive": [dict([d.split("=", 1)]) if "=" in d else d for d in derive] if derive else None,
         "preset": preset,
         "weight": weight,
+        "error_pattern": error_pattern,
+        "correlation_pattern": correlation_pattern,
+        "log_prior": listed(log_prior) or None,
         **named,
     }
     return {name: given for name, given in found.items() if given}
@@ -115,22 +136,17 @@ def open_data(
     skip_bad_files: bool = False, memory: bool | None = None,
 ) -> CatalogSource:  # fmt: skip
     """The source that a command reads; a feature without noise must be said to have none."""
-    from ..catalog._open import open as open_catalog
+    from ..catalog._open import open_source
 
-    source = open_catalog(
+    source = open_source(
         list(data), where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files, memory=memory, **arguments
     )
-    refuse_no_noise(source.recipe, arguments.get("error") or {})
+    refuse_no_noise(source.unexplained)
     return source
 
 
-def refuse_no_noise(recipe: Recipe, error: Mapping[str, Any]) -> None:
-    """Refuse features for which no error was found, unless the user says that their values are exact."""
-    exact = {name for name, given in error.items() if given is None}
-    made = {name: transform.inputs for transform in recipe.transforms for name in transform.outputs}
-    raw = {feature: made.get(feature, (feature,)) for feature in recipe.features}
-    bare = [feature for feature, names in raw.items() if not any(recipe.quantities[name].terms for name in names)]
-    names = list(dict.fromkeys(name for feature in bare for name in raw[feature] if name not in exact))
+def refuse_no_noise(names: Sequence[str]) -> None:
+    """Refuse features for which no error was found and of which nobody said that their values are exact."""
     if names:
         example = names[0]
         raise ValueError(
@@ -142,44 +158,59 @@ def refuse_no_noise(recipe: Recipe, error: Mapping[str, Any]) -> None:
 def open_for(model: Any, data: Sequence[str], arguments: Mapping[str, Any], **options: Any) -> CatalogSource:
     """The source in the coordinates of a model: as its own rows were read, unless told otherwise."""
     remembered = _remembered(model)
-    chosen = {**remembered, **arguments, "error": {**remembered.get("error", {}), **arguments.get("error", {})}}
-    if "columns" not in chosen and "preset" not in chosen:
-        if not model.labels:
-            raise ValueError("the model has no labels: name its columns with --columns")
-        chosen["columns"] = list(model.labels)
-    source = open_data(data, chosen, **options)
+    columns = arguments.get("columns") or remembered.get("columns") or list(model.labels or ())
+    if not columns and "preset" not in {**remembered, **arguments}:
+        raise ValueError("the model has no labels: name its columns with --columns")
+    known = _read_as(remembered, columns)
+    merged = {name: {**known.get(name, {}), **given} for name, given in arguments.items() if isinstance(given, dict)}
+    source = open_data(data, {**known, **arguments, **merged}, **options)
     if source.dim != model.d or (model.labels and source.labels != model.labels):
         raise ValueError(f"the model is of {list(model.labels or ())} and the rows of {list(source.labels)}")
     _refuse_other_units(model, source)
     return source
 
 
-KINDS: dict[str, Any] = {"columns": list, "unit": dict, "derive": list, "preset": str, "error": dict, "offset": dict,
-                         "inflate": dict}  # fmt: skip
+TABLES = ("error", "correlation", "unit", "offset", "inflate", "fill")
+LISTS = ("columns", "derive", "log_prior", "functions")
+TEXTS = ("preset", "weight", "error_pattern", "correlation_pattern")
+KINDS: dict[str, type] = {**dict.fromkeys(TABLES, dict), **dict.fromkeys(LISTS, list), **dict.fromkeys(TEXTS, str),
+                          "cos_dec": bool}  # fmt: skip
 
 
 def _remembered(model: Any) -> dict[str, Any]:
-    """How a model's own rows were read, as far as it can be trusted: only what a command line could have said."""
+    """How a model's own rows were read, as far as it can be trusted: only what a user of xd.open could have said."""
     meta = model.meta if isinstance(model.meta, Mapping) else {}
     found = meta.get("open") or {}
     if not isinstance(found, Mapping):
         raise ValueError(f"the model is damaged: how its rows were read is {found!r}, which is not a table of options")
-    unknown = [str(name) for name in found if name not in (*KINDS, "weight")]
+    unknown = [str(name) for name in found if name not in KINDS]
     if unknown:
         raise ValueError(f"the rows of the model were read with {', '.join(unknown)}, which this xdeconv does not know")
-    for name, kind in KINDS.items():
-        if name in found and not (isinstance(found[name], kind) and _plain(found[name])):
-            raise ValueError(f"the model is damaged: the {name} of its rows is {found[name]!r}")
-    return {name: found[name] for name in KINDS if name in found}  # weights of the fit are not those of these rows
+    for name, given in found.items():
+        if not (isinstance(given, KINDS[name]) and _plain(name, given)):
+            raise ValueError(f"the model is damaged: the {name} of its rows is {given!r}")
+    return dict(found)
 
 
-def _plain(given: Any) -> bool:
-    """Whether all is text or numbers, at most a list of tables deep."""
+def _plain(name: str, given: Any) -> bool:
+    """Whether all is text or numbers; what features are derived by may be a list of these, or of such lists."""
     if isinstance(given, Mapping):
         return all(isinstance(v, (str, int, float, type(None))) for v in given.values())
-    if isinstance(given, list):
-        return all(isinstance(v, str) or (isinstance(v, Mapping) and _plain(v)) for v in given)
-    return True
+    if name == "derive":
+        return all(isinstance(v, (str, list)) or (isinstance(v, Mapping) and _plain(name, v)) for v in given)
+    return not isinstance(given, list) or all(isinstance(v, str) for v in given)
+
+
+def _read_as(remembered: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
+    """Arguments of xd.open from what a model remembers."""
+    from ..catalog.remembering import arguments
+
+    try:
+        found = arguments(remembered, columns)
+    except (TypeError, LookupError, AttributeError) as problem:
+        derive = remembered.get("derive")
+        raise ValueError(f"the model is damaged: the features of its rows are derived by {derive!r}") from problem
+    return found if columns else {name: given for name, given in found.items() if name != "columns"}
 
 
 def _refuse_other_units(model: Any, source: Any) -> None:

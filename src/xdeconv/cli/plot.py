@@ -76,6 +76,10 @@ def plot(
     where: options.Where = None,
     error: options.Errors = None,
     unit: options.Units = None,
+    correlation: options.Correlation = None,
+    error_pattern: options.ErrorPattern = None,
+    correlation_pattern: options.CorrelationPattern = None,
+    log_prior: options.LogPrior = None,
     bad_rows: options.BadRows = "refuse",
     skip_bad_files: options.SkipBadFiles = False,
     force: options.Force = False,
@@ -99,7 +103,10 @@ def plot(
     outputs.checked(target, [model, *files, config], force, outputs.PICTURES)
     rows = None
     if files:
-        arguments = options.opening(columns, error, unit)
+        arguments = options.opening(
+            columns, error, unit, correlation=correlation, error_pattern=error_pattern,
+            correlation_pattern=correlation_pattern, log_prior=log_prior,
+        )  # fmt: skip
         reading: dict[str, Any] = {"where": where, "bad_rows": bad_rows, "skip_bad_files": skip_bad_files}
         rows = some_rows(options.open_for(mixture, files, arguments, **reading), most_rows, seed)
     words = asked[kind] if isinstance(asked[kind], str) else coordinates

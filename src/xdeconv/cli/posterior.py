@@ -28,6 +28,10 @@ def posterior(
     where: options.Where = None,
     error: options.Errors = None,
     unit: options.Units = None,
+    correlation: options.Correlation = None,
+    error_pattern: options.ErrorPattern = None,
+    correlation_pattern: options.CorrelationPattern = None,
+    log_prior: options.LogPrior = None,
     bad_rows: options.BadRows = "refuse",
     skip_bad_files: options.SkipBadFiles = False,
     force: options.Force = False,
@@ -38,7 +42,10 @@ def posterior(
     from ..mixture._mixture import load
 
     mixture = load(model)
-    arguments = options.opening(columns, error, unit)
+    arguments = options.opening(
+        columns, error, unit, correlation=correlation, error_pattern=error_pattern,
+        correlation_pattern=correlation_pattern, log_prior=log_prior,
+    )  # fmt: skip
     source = options.open_for(mixture, data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
 
     def denoised(batch: Batch, _: Any) -> dict[str, np.ndarray]:

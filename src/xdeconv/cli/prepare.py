@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -19,6 +18,10 @@ def prepare(
     where: options.Where = None,
     error: options.Errors = None,
     unit: options.Units = None,
+    correlation: options.Correlation = None,
+    error_pattern: options.ErrorPattern = None,
+    correlation_pattern: options.CorrelationPattern = None,
+    log_prior: options.LogPrior = None,
     derive: options.Derive = None,
     preset: options.Preset = None,
     seed: Annotated[int, typer.Option(help="Same seed, same order of rows.", min=0)] = 0,
@@ -36,18 +39,18 @@ def prepare(
         raise typer.BadParameter("name what to read and, last, the folder to write", param_hint="PATHS")
     from ..catalog import store as making
     from ..catalog.readers import open_table, rows_of
-    from ..system.files import locked
 
     *sources, output = paths
     chosen = None
-    if columns or preset:
-        arguments = options.opening(columns, error, unit, derive, preset=preset)
+    arguments = options.opening(
+        columns, error, unit, derive=derive, preset=preset, correlation=correlation, error_pattern=error_pattern,
+        correlation_pattern=correlation_pattern, log_prior=log_prior,
+    )  # fmt: skip
+    if arguments:
         source = options.open_data(sources, arguments, skip_bad_files=skip_bad_files)
         chosen = [*source.recipe.columns, *options.listed(keep)]
-    Path(output).absolute().parent.mkdir(parents=True, exist_ok=True)
-    with locked(Path(output).absolute(), "prepare"):
-        folder = making.prepare(
-            sources, output, columns=chosen, where=where, seed=seed, shard_rows=shard_rows, run_bytes=run_bytes,
-            skip_bad_files=skip_bad_files, report=say,
-        )  # fmt: skip
+    folder = making.prepare(
+        sources, output, columns=chosen, where=where, seed=seed, shard_rows=shard_rows, run_bytes=run_bytes,
+        reading=arguments, skip_bad_files=skip_bad_files, report=say,
+    )  # fmt: skip
     say(f"{rows_of(open_table(folder)):,} rows in {folder}")

@@ -32,6 +32,10 @@ def score(
     where: options.Where = None,
     error: options.Errors = None,
     unit: options.Units = None,
+    correlation: options.Correlation = None,
+    error_pattern: options.ErrorPattern = None,
+    correlation_pattern: options.CorrelationPattern = None,
+    log_prior: options.LogPrior = None,
     bad_rows: options.BadRows = "refuse",
     skip_bad_files: options.SkipBadFiles = False,
     force: options.Force = False,
@@ -43,7 +47,10 @@ def score(
     from ..mixture._mixture import load
 
     mixture = load(model)
-    arguments = options.opening(columns, error, unit)
+    arguments = options.opening(
+        columns, error, unit, correlation=correlation, error_pattern=error_pattern,
+        correlation_pattern=correlation_pattern, log_prior=log_prior,
+    )  # fmt: skip
     source = options.open_for(mixture, data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
     total = Total(mixture, source)
     if per_row is None:

@@ -44,12 +44,16 @@ def select(
     ] = "auto",
     epochs: options.Epochs = None,
     restarts: Annotated[int, typer.Option(help="Starts of each fit, the first grown; the best is kept.", min=1)] = 1,
-    tol: options.Tolerance = 1e-5,
+    tol: options.Tolerance = 0.1,
     prior: options.PriorWidth = 0.0,
     seed: options.Seed = 0,
     where: options.Where = None,
     error: options.Errors = None,
     unit: options.Units = None,
+    correlation: options.Correlation = None,
+    error_pattern: options.ErrorPattern = None,
+    correlation_pattern: options.CorrelationPattern = None,
+    log_prior: options.LogPrior = None,
     derive: options.Derive = None,
     offset: options.Offset = None,
     inflate: options.Inflate = None,
@@ -64,7 +68,11 @@ def select(
     """Choose the number of Gaussians: print a table of scores, draw the curve, write the chosen model."""
     sizes = numbers(components)
     refuse_targets(output, chosen_model, results, [*data, config], force)
-    arguments = options.opening(columns, error, unit, derive, offset, inflate, preset, weight)
+    arguments = options.opening(
+        columns, error, unit, derive=derive, offset=offset, inflate=inflate, preset=preset, weight=weight,
+        correlation=correlation, error_pattern=error_pattern,
+        correlation_pattern=correlation_pattern, log_prior=log_prior,
+    )  # fmt: skip
     source = options.open_data(data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
     say(source.describe())
     from ..studies import _select as selection
@@ -79,7 +87,7 @@ def select(
     tell(str(found))
     draw(found, output)
     if chosen_model is not None and found.result is not None:
-        remembered = {"open": arguments, "where": where, "data": list(data),
+        remembered = {"where": where, "data": list(data),
                       "options": {"components": found.best, "criterion": criterion, "seed": seed}}  # fmt: skip
         save(found.result, chosen_model, remembered, source.notes)
         say(f"{found.best} components: {chosen_model}")

@@ -56,8 +56,36 @@ def density_2d(
 ) -> Axes:
     """The density of two coordinates, at ``given`` others: bands that enclose given fractions of what is shown.
 
-    ``limits`` are (low, high) of both, or {coordinate: (low, high)} of some. Of ``data`` (n, d), or a Batch, at most
-    ``points`` rows are drawn as dots behind the bands.
+    Parameters
+    ----------
+    mixture : Mixture
+        The density of the true values.
+    coordinates : sequence of str or int
+        The two coordinates.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
+    given : dict, optional
+        Values at which other coordinates are held: {label or number: value}.
+    limits : tuple or dict, optional
+        The intervals that are shown: (low, high) of both, or {coordinate: (low, high)} of some; by default what
+        shows every component of some weight.
+    enclosed : sequence of float, optional
+        Fractions of the probability that the bands enclose.
+    bins : int, default 200
+        Points of the grid along an axis.
+    cmap : str, optional
+        A colour map of matplotlib.
+    alpha : float, default 1.0
+        Opacity of the bands; at most 0.75 over rows.
+    data : array-like (n, d), table or Batch, optional
+        Noisy rows, drawn as dots behind the bands; NaN is missing.
+    points : int, default 5000
+        At most so many rows are drawn.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on.
     """
     mixture = at(mixture, given)
     pair = some(mixture, coordinates, 2)
@@ -93,10 +121,39 @@ def marginal_1d(
     components: bool = True,
     bins: int = 400,
 ) -> Axes:
-    """The density of one coordinate, at ``given`` others, its components below it, over a histogram of ``data`` (n,).
+    """The density of one coordinate, its components below it, over a histogram of the rows.
 
-    With the data's ``noise`` (variances, (n,)) or ``error`` (standard deviations, (n,)), or one number for all, a
-    dashed line shows what the model expects of the noisy values: that is what the histogram should follow.
+    With the rows' noise a dashed line shows what the model expects of the noisy values: that is what the histogram
+    should follow.
+
+    Parameters
+    ----------
+    mixture : Mixture
+        The density of the true values.
+    coordinate : str or int
+        A coordinate, by its label or its number.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
+    data : array-like (n,), optional
+        Noisy values of the coordinate.
+    noise : array-like (n,) or float, optional
+        Variances of the values.
+    error : array-like (n,) or float, optional
+        Standard deviations, instead of ``noise``.
+    given : dict, optional
+        Values at which other coordinates are held: {label or number: value}.
+    limits : tuple or dict, optional
+        The interval that is shown: (low, high) or {coordinate: (low, high)}; by default what shows every component
+        of some weight, and the values.
+    components : bool, default True
+        Whether the components are drawn too.
+    bins : int, default 400
+        Points of the grid along an axis.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on.
     """
     mixture = at(mixture, given)
     line = some(mixture, [coordinate], 1)
@@ -119,7 +176,20 @@ def marginal_1d(
 
 
 def enclosing_levels(density: Array, enclosed: Sequence[float]) -> Array:
-    """Increasing densities whose contours enclose the fractions ``enclosed`` of a density on an even grid."""
+    """Increasing densities whose contours enclose the fractions ``enclosed`` of a density on an even grid.
+
+    Parameters
+    ----------
+    density : numpy.ndarray
+        A density on an even grid.
+    enclosed : sequence of float
+        Fractions of the probability.
+
+    Returns
+    -------
+    numpy.ndarray
+        One density per fraction, increasing.
+    """
     ordered = np.sort(density, axis=None)[::-1]
     inside = np.cumsum(ordered) / ordered.sum()
     return np.unique(ordered[np.minimum(np.searchsorted(inside, enclosed), ordered.size - 1)])

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..mixture._mixture import Coordinate, Mixture
 from ..rows.units import ANGLES, factor
-from .axes import Array, Given, at, new_axes, rows_of, scatter, thin, unit_of, values_of, views
+from .axes import Array, Given, at, new_axes, rows_of, scatter, some, thin, unit_of, values_of, views
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,13 +36,36 @@ def sky(
 ) -> Axes:
     """The density per square degree over the sky, on a logarithmic scale, with east to the left.
 
-    The whole sky is drawn, or where all lies within a few degrees, or ``limits`` {coordinate: (low, high)} are given,
-    that part of it.
+    The whole sky is drawn, or, where all lies within 60 degrees or ``limits`` are given, that part of it. What the
+    model puts beyond 360 degrees or over a pole is shown where it is on the sky.
 
-    ``coordinates`` are a longitude and a latitude in degrees or the model's unit; by default ra and dec, or l and b.
-    ``center`` is the longitude in the middle, in degrees. What the model puts beyond 360 degrees or over a pole is
-    shown where it is on the sky. ``data`` (n, d) is drawn as at most ``points`` dots. ``ax`` must be of the projection
-    "mollweide".
+    Parameters
+    ----------
+    mixture : Mixture
+        The density of the true values.
+    coordinates : sequence of str or int, optional
+        A longitude and a latitude in degrees or the model's unit; by default ra and dec, or l and b.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw the whole sky: an axes of the projection "mollweide"; a new figure by default.
+    data : array-like (n, d), table or Batch, optional
+        Rows to be drawn as dots.
+    given : dict, optional
+        Values at which other coordinates are held: {label or number: value}.
+    limits : dict, optional
+        The part of the sky to draw: {coordinate: (low, high)}, in the model's units.
+    center : float, default 0.0
+        The longitude in the middle, in degrees.
+    bins : int, default 180
+        Points of the grid along an axis.
+    points : int, default 5000
+        At most so many rows are drawn.
+    cmap : str, default "magma"
+        A colour map of matplotlib.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on.
     """
     mixture = at(mixture, given)
     chosen = mixture.indices(_positions(mixture, coordinates))
@@ -55,7 +78,7 @@ def sky(
         return _field(mixture, chosen, to_degrees, field, rows, bins, cmap)
     if ax is None:
         ax = new_axes(1, 1, (8.0, 4.6), subplot_kw={"projection": "mollweide"})
-    x, y, density = sky_density(mixture.marginal(chosen), to_degrees, center, bins)
+    x, y, density = sky_density(some(mixture, chosen, 2), to_degrees, center, bins)
     _colours(ax, -np.radians(x), np.radians(y), density, cmap)
     if len(rows):
         longitudes = np.mod(rows[:, 0] - center + 180, 360) - 180
@@ -87,7 +110,7 @@ def _field(
     ax = new_axes(1, 1, (6.4, 5.2))
     x, y = np.linspace(west, east, bins + 1), np.linspace(south, north, bins + 1)
     lon, lat = np.meshgrid((x[1:] + x[:-1]) / 2, (y[1:] + y[:-1]) / 2)
-    pair = mixture.marginal(chosen)
+    pair = some(mixture, chosen, 2)
     density = np.exp(pair.log_prob(np.stack([lon, lat], axis=-1).reshape(-1, 2) / to_degrees)).reshape(lon.shape)
     density = density / to_degrees.prod() / np.cos(np.radians(lat))
     _colours(ax, x, y, np.maximum(density, np.finfo(float).tiny), cmap)

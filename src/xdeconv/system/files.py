@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 
 from .machine import sync_folder
 
-VERSION = 1  # of the files that save_tensors writes
+VERSION = 2  # of the files that save_tensors writes; 1, of xdeconv 0.1, had no list of features
 
 
 class LaterVersion(ValueError):
@@ -165,7 +165,7 @@ def _number(text: Any) -> int | None:
     return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
-def refuse_unknown_features(found: Any, known: Any, path: str | os.PathLike[str]) -> None:
+def refuse_unknown_features(found: Any, known: Collection[str], path: str | os.PathLike[str]) -> None:
     """Refuse a file that uses features which this xdeconv lacks, by their names.
 
     >>> refuse_unknown_features(["background"], ["background", "selection"], "model.safetensors")
@@ -184,23 +184,30 @@ def refuse_unknown_features(found: Any, known: Any, path: str | os.PathLike[str]
 # Safetensors
 
 
-def save_tensors(path: str | os.PathLike[str], kind: str, tensors: Mapping[str, np.ndarray], facts: Any) -> None:
-    """A safetensors file of one kind: arrays, and facts as JSON in its header."""
+def save_tensors(
+    path: str | os.PathLike[str], kind: str, tensors: Mapping[str, np.ndarray], facts: Any, features: Sequence[str] = ()
+) -> None:
+    """A safetensors file of one kind: arrays, and facts as JSON in its header.
+
+    ``features`` names what a reader must know, or else misunderstand the file.
+    """
     from safetensors.numpy import save
 
     text = json.dumps(facts, sort_keys=True)
     arrays = {name: np.array(array, order="C") for name, array in tensors.items()}
-    metadata = {
-        "format": f"xdeconv {kind}",
-        "version": str(VERSION),
-        "facts": text,
-        "checksum": _checksum(arrays, text),
-    }
+    needed = json.dumps(sorted(features))
+    metadata = {"format": f"xdeconv {kind}", "version": str(VERSION), "facts": text, "features": needed,
+                "checksum": _checksum(arrays, text + needed)}  # fmt: skip
     write_atomically(path, save(arrays, metadata=metadata))
 
 
-def load_tensors(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, np.ndarray], Any]:
-    """The arrays and facts of a file that :func:`save_tensors` wrote; a clear ValueError for any other file."""
+def load_tensors(
+    path: str | os.PathLike[str], kind: str, features: Collection[str] = ()
+) -> tuple[dict[str, np.ndarray], Any]:
+    """The arrays and facts of a file that :func:`save_tensors` wrote; a clear ValueError for any other file.
+
+    A file of a later version, or with a feature that is not among ``features``, is refused by name.
+    """
     from safetensors import SafetensorError, safe_open
 
     if not Path(path).is_file():
@@ -211,11 +218,13 @@ def load_tensors(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, np.
             if metadata.get("format") != f"xdeconv {kind}":
                 found = metadata.get("format", "not named")
                 raise ValueError(f"{path} is not an xdeconv {kind} (its format is {found!r})")
-            refuse_later_version(metadata.get("version"), VERSION, path)
+            version = refuse_later_version(metadata.get("version"), VERSION, path)
+            needed = metadata["features"] if version > 1 else ""
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             text = metadata.get("facts", "null")
-            if metadata.get("checksum") != _checksum(tensors, text):
+            if metadata.get("checksum") != _checksum(tensors, text + needed):
                 raise ValueError(f"{path} is damaged: its numbers are not those that were written")
+            refuse_unknown_features(json.loads(needed or "[]"), features, path)
             return tensors, json.loads(text)
     except (SafetensorError, json.JSONDecodeError, KeyError, TypeError, OverflowError, RecursionError) as problem:
         raise ValueError(f"{path} is truncated, damaged or not an xdeconv {kind}: {problem}") from problem

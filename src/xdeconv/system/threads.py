@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from queue import SimpleQueue
 from typing import TypeVar
@@ -26,6 +27,7 @@ _idle: defaultdict[str, list[SimpleQueue[Task]]] = defaultdict(list)  # where ea
 def _alone_after_fork() -> None:
     """A forked child has none of its parent's threads, ours or torch's: it would wait for ever for their answer."""
     _idle.clear()
+    _here.kept = 0
     torch.set_num_threads(1)
 
 
@@ -33,9 +35,10 @@ after_fork_in_child(_alone_after_fork)
 
 
 class _Here(threading.local):
-    """What a thread knows of itself: whether it does a share of the work of several."""
+    """What a thread may use: whether it shares the cores with others, and how many threads kernels keep."""
 
     shared = False
+    kept = 0
 
 
 _here = _Here()
@@ -43,7 +46,24 @@ _here = _Here()
 
 def threads() -> int:
     """How many threads may compute: as many as torch may use, on cores there are; one within :func:`total`."""
-    return 1 if _here.shared else min(cores(), torch.get_num_threads())
+    return 1 if _here.shared else _here.kept or min(cores(), torch.get_num_threads())
+
+
+@contextmanager
+def small_algebra() -> Iterator[None]:
+    """torch's own operations in one thread, kernels in as many as before.
+
+    The algebra of a fit is small, and threads that torch wakes for it wait in a loop, on cores that kernels want: on
+    two busy cores a search took six times as long with them.
+    """
+    before, kept = torch.get_num_threads(), _here.kept
+    _here.kept = threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        _here.kept = kept
+        torch.set_num_threads(before)
 
 
 class Task:

@@ -12,10 +12,12 @@ from torch import Tensor
 
 from ...rows.batch import Batch
 from ...system.threads import threads, together
+from ..groups import Groups, GroupSums
 from ..options import DEFAULT, Options
 from ..stats import Stats
 
 if TYPE_CHECKING:
+    from .groups import GroupRows
     from .pairs import Kind
 
 MAX_DIMENSION = 16
@@ -48,14 +50,29 @@ def accumulate(
     for part, total in run.chunks():
         sums += part
         totals += total
-    q, g, packed = (torch.from_numpy(part) for part in np.split(sums, [1, 1 + d], axis=1))
-    a, b = torch.tril_indices(d, d)
-    G = torch.zeros(k, d, d, dtype=torch.float64)
-    G[:, a, b] = G[:, b, a] = packed
-    if run.whitening is not None:
-        g = (run.whitening.mT @ g[..., None])[..., 0]
-        G = run.whitening.mT @ (G - torch.diag_embed(q.expand(k, d))) @ run.whitening
-    return Stats(torch.cat([torch.from_numpy(totals), q.reshape(-1), g.reshape(-1), G.reshape(-1)]), k, d)
+    return _stats(totals, sums, run.whitening, d)
+
+
+def for_groups(batch: Batch, d: int) -> GroupRows:
+    """The batch as groups pick rows from it: one row after the other."""
+    from .groups import row_by_row
+
+    return row_by_row(batch, _kind(batch, d), _memory)
+
+
+def accumulate_groups(
+    log_weights: Tensor, means: Tensor, covariances: Tensor, rows: GroupRows, groups: Groups
+) -> GroupSums:
+    """The sums of every group of rows over its own components (g, m, ...); the same bits for any number of threads."""
+    from .groups import Work
+
+    m, d = means.shape[1:]
+    log_weights, means, covariances = (t.detach().double().flatten(0, 1) for t in (log_weights, means, covariances))
+    components, _, whitening = _components(log_weights, means, covariances, rows.batch, rows.kind)
+    work = Work(rows, groups, components, m, _memory)
+    together("kernel", work.run, min(threads(), work.shares))
+    totals = np.array([float(groups.weight.sum()), work.loglik.sum()])
+    return GroupSums(_stats(totals, work.sums, whitening, d), torch.from_numpy(work.loglik), m)
 
 
 def log_prob(
@@ -88,13 +105,11 @@ class _Run:
     ) -> None:
         from . import loops as numba_rows
         from . import scratch as numba_memory
-        from .pairs import Kind
 
         k, d = means.shape
         log_weights, means, covariances = (t.detach().double() for t in (log_weights, means, covariances))
         n, p, projected = batch.n, batch.p, batch.projection is not None
-        noise = "shared" if batch.shared else "full" if batch.full else "diagonal"
-        kind = Kind(d, p, noise, projected, not batch.shared and (batch.missing or projected), _bits(batch))
+        kind = _kind(batch, d)
         worth = d >= BOUND_DIMENSION and k >= (BOUND_DENSITIES if want == numba_memory.LOG_PROB else BOUND_COMPONENTS)
         bounded = skip and worth and not projected and not batch.shared
         self.kind, self.k, self.n = kind, k, n
@@ -112,6 +127,7 @@ class _Run:
             (empty if batch.label is None else batch.label).long().numpy(),
             unit + 0.5 * math.log(2 * math.pi),
             (1 / covariances.diagonal(dim1=1, dim2=2).mean(0)).numpy(),
+            (torch.empty(0) if batch.background is None else batch.background).double().numpy(),
         )  # fmt: skip
         dtype = self.components.dtype
         self.log_prob = np.empty(n if want == numba_memory.LOG_PROB else 0, dtype)
@@ -149,8 +165,26 @@ def _memory(numbers: int, dtype: np.dtype) -> np.ndarray:
     return memory[start : start + numbers * dtype.itemsize].view(dtype)
 
 
-def _bits(batch: Batch) -> int:
-    return 32 if batch.dtype == torch.float32 else 64
+def _kind(batch: Batch, d: int) -> Kind:
+    """What kernels are compiled for to take a batch."""
+    from .pairs import Kind
+
+    noise = "shared" if batch.shared else "full" if batch.full else "diagonal"
+    masked = not batch.shared and (batch.missing or batch.projection is not None)
+    return Kind(d, batch.p, noise, batch.projection is not None, masked, 32 if batch.dtype == torch.float32 else 64)
+
+
+def _stats(totals: np.ndarray, sums: np.ndarray, whitening: Tensor | None, d: int) -> Stats:
+    """Sums as the loops leave them (k, 1 + d + d (d + 1) / 2) in the form that methods read."""
+    k = len(sums)
+    q, g, packed = (torch.from_numpy(part) for part in np.split(sums, [1, 1 + d], axis=1))
+    a, b = torch.tril_indices(d, d)
+    G = torch.zeros(k, d, d, dtype=torch.float64)
+    G[:, a, b] = G[:, b, a] = packed
+    if whitening is not None:
+        g = (whitening.mT @ g[..., None])[..., 0]
+        G = whitening.mT @ (G - torch.diag_embed(q.expand(k, d))) @ whitening
+    return Stats(torch.cat([torch.from_numpy(totals), q.reshape(-1), g.reshape(-1), G.reshape(-1)]), k, d)
 
 
 def _components(
