@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Sequence
 from typing import Annotated, Any, NoReturn, Self
 
@@ -115,6 +116,11 @@ def _forget_stdout() -> None:
         os.close(nowhere)
 
 
+def _warned(message: Warning | str, *_: Any, **__: Any) -> None:
+    """A warning of the library as a line of its own."""
+    say(f"warning: {one_line(str(message))}")
+
+
 def stop(code: int, text: str) -> NoReturn:
     """End the command with a message and an exit code."""
     raise Stop(code, text)
@@ -164,7 +170,8 @@ def run(arguments: Sequence[str] | None = None, *, last: bool = False) -> NoRetu
     traced = TRACEBACK in ours or bool(os.environ.get("XDECONV_TRACEBACK"))
     if TRACEBACK in ours:
         words = [word for word in ours if word != TRACEBACK] + words[len(ours) :]
-    with _Signals(last) as signals:
+    with _Signals(last) as signals, warnings.catch_warnings():
+        warnings.showwarning = _warned
         try:
             code = _code(words, traced, signals)
         except KeyboardInterrupt:

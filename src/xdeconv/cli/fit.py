@@ -28,8 +28,9 @@ def fit(
     columns: options.Columns = None,
     method: Annotated[Way, typer.Option(help="How to fit; auto is em, in batches for long streams.")] = "auto",
     moves: Annotated[
-        Literal["none", "auto", "bovy"], typer.Option(help="Split, merge and revive components between passes.")
-    ] = "auto",
+        Literal["none", "auto", "bovy"] | None,
+        typer.Option(help="Split, merge and revive components. Default: auto, or none with --log-prior."),
+    ] = None,
     epochs: options.Epochs = None,
     batch_rows: Annotated[int | None, typer.Option(help="Rows of a minibatch.", min=1)] = None,
     seed: options.Seed = 0,

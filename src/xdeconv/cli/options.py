@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from .app import say
 from .config import Config
 
 if TYPE_CHECKING:
@@ -133,15 +134,15 @@ def opening(
 
 def open_data(
     data: Sequence[str], arguments: Mapping[str, Any], *, where: str | None = None, bad_rows: Rows = "refuse",
-    skip_bad_files: bool = False, memory: bool | None = None,
+    skip_bad_files: bool = False, memory: bool | None = None, exact: Collection[str] = (),
 ) -> CatalogSource:  # fmt: skip
-    """The source that a command reads; a feature without noise must be said to have none."""
+    """The source that a command reads; a feature without noise must be said, or known, to be ``exact``."""
     from ..catalog._open import open_source
 
     source = open_source(
         list(data), where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files, memory=memory, **arguments
     )
-    refuse_no_noise(source.unexplained)
+    refuse_no_noise([name for name in source.unexplained if name not in exact])
     return source
 
 
@@ -163,11 +164,33 @@ def open_for(model: Any, data: Sequence[str], arguments: Mapping[str, Any], **op
         raise ValueError("the model has no labels: name its columns with --columns")
     known = _read_as(remembered, columns)
     merged = {name: {**known.get(name, {}), **given} for name, given in arguments.items() if isinstance(given, dict)}
-    source = open_data(data, {**known, **arguments, **merged}, **options)
+    chosen = {**known, **arguments, **merged}
+    exact = [name for name in _exact(model, columns) if name not in arguments.get("error", {})]
+    source = open_data(data, chosen, exact=exact, **options)
+    unused = _unused_errors(source, exact)
+    if unused:
+        say(f"note: the rows have errors of {', '.join(unused)}, which are not used: the model was fitted without them")
+        chosen["error"] = {**chosen.get("error", {}), **dict.fromkeys(unused)}
+        source = open_data(data, chosen, exact=exact, **options)
     if source.dim != model.d or (model.labels and source.labels != model.labels):
         raise ValueError(f"the model is of {list(model.labels or ())} and the rows of {list(source.labels)}")
     _refuse_other_units(model, source)
     return source
+
+
+def _exact(model: Any, columns: Sequence[str]) -> list[str]:
+    """The features that had no errors in the fit of a model, where it remembers that."""
+    known = (model.meta or {}).get("errors")
+    known = known if isinstance(known, (list, tuple)) and len(known) == len(columns) else ()
+    return [name for name, noisy in zip(columns, known, strict=False) if noisy is False]
+
+
+def _unused_errors(source: CatalogSource, exact: Sequence[str]) -> list[str]:
+    """The raw columns whose errors would give noise to features that had none in the fit."""
+    from ..catalog.remembering import noisy
+
+    found = noisy(source.recipe)
+    return list(dict.fromkeys(raw for name in exact for raw in found[name]))
 
 
 TABLES = ("error", "correlation", "unit", "offset", "inflate", "fill")

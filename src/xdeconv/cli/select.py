@@ -53,7 +53,6 @@ def select(
     correlation: options.Correlation = None,
     error_pattern: options.ErrorPattern = None,
     correlation_pattern: options.CorrelationPattern = None,
-    log_prior: options.LogPrior = None,
     derive: options.Derive = None,
     offset: options.Offset = None,
     inflate: options.Inflate = None,
@@ -70,8 +69,7 @@ def select(
     refuse_targets(output, chosen_model, results, [*data, config], force)
     arguments = options.opening(
         columns, error, unit, derive=derive, offset=offset, inflate=inflate, preset=preset, weight=weight,
-        correlation=correlation, error_pattern=error_pattern,
-        correlation_pattern=correlation_pattern, log_prior=log_prior,
+        correlation=correlation, error_pattern=error_pattern, correlation_pattern=correlation_pattern,
     )  # fmt: skip
     source = options.open_data(data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
     say(source.describe())

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..catalog.stream import CatalogSource
 from ..kernels.options import Options
 from ..methods import EM, Accelerated, Method, described, suited_batch, suited_step
 from ..methods.accelerated import DOUBLE, SINGLE
@@ -112,6 +113,8 @@ def in_batches(source: Source, device: torch.device) -> bool:
 
 
 def _has_log_prior(source: Source) -> bool:
+    if isinstance(source, CatalogSource):
+        return bool(source.recipe.log_prior)
     return isinstance(source, ArraySource) and source.batch.log_prior is not None
 
 
