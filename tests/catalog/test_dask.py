@@ -5,6 +5,7 @@ import pytest
 
 import xdeconv as xd
 from xdeconv.catalog.readers.dask import DaskTable
+from xdeconv.catalog.stream import CatalogSource
 from xdeconv.simulate import _gaia as simulate
 
 dask = pytest.importorskip("dask")
@@ -42,6 +43,8 @@ def test_no_pass_fetches_rows(frame, monkeypatch):
     source = xd.open(frame, columns=COLUMNS, where="ruwe < 1.1", memory=False)
     start = xd.fit(source, 2, method=xd.EM(), epochs=1, device="cpu").mixture
     held_out = source.split(0.2, 0)[0]
+    drawn = held_out.sample(1000, 0)
+    monkeypatch.setattr(CatalogSource, "sample", lambda self, size, seed: drawn)  # for the frame, once: not a pass
     monkeypatch.setattr(DaskTable, "read", lambda *args: pytest.fail("rows were fetched"))
     fit = xd.fit(held_out, mixture=start, method=xd.EM(), epochs=2, standardize=False, device="cpu")
     assert 0 < held_out.rows < source.rows < 3000

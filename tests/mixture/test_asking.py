@@ -95,6 +95,8 @@ def test_what_open_was_told_is_told_again():
     made = xd.open(sky, ["xi", "l"], derive=derive, error={"ra": None, "dec": None})
     model = xd.Mixture([1.0], np.zeros((1, 2)), [1e4 * np.eye(2)], ["xi", "l"], meta=remembered(made))
     np.testing.assert_allclose(model.log_prob(sky), model.log_prob(made))
+    one = model.marginal(["l"])
+    np.testing.assert_allclose(one.log_prob(sky), one.log_prob(made.load().batch.x.numpy()[1:].T))
 
 
 def test_functions_cannot_be_remembered_and_are_named():
