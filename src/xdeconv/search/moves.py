@@ -49,7 +49,7 @@ class Moves:
     criterion  what to try: gain (all components, near pairs), or bovy (the published order of candidates, the best few)
     """
 
-    starts: int = 2
+    starts: int = 4
     rounds: int = 1
     sweeps: int = 20
     passes: int = 6
