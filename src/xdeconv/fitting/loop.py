@@ -84,6 +84,11 @@ def _epochs(desk: Desk, resumed: FitState | None) -> Iterator[FitState]:
                 state = replace(state, best=best, best_score=record.validation)
             desk.state = replace(state, learner=_saved(plan, desk.learner))
             desk.state = replace(desk.state, finished=finished(desk.workspace, desk.learner, desk.state))
+            if desk.state.finished and desk.workspace.single and not desk.workspace.agrees_in_double(desk.learner):
+                _recover(desk, NumericalTrouble("the likelihood is too coarse"))
+                parameters = desk.workspace.method.mixture(desk.learner).tensors(plan.device)
+                desk.learner = desk.workspace.method.moved(desk.learner, parameters)
+                desk.state = replace(desk.state, finished=False, learner=_saved(plan, desk.learner))
             yield desk.state
         desk.state = _competed(desk, True)
 

@@ -26,13 +26,13 @@ def explored(workspace: Workspace, restart: int) -> tuple[Mixture, int | None]:
     seed = plan.seed + 7919 * restart
     if plan.moves is None or plan.components == 1:
         return from_first(_plain_start(workspace, seed), plan.device), None
-    pool = _pool(workspace, np.random.default_rng([plan.seed, restart]))
+    pool = _pool(workspace, np.random.default_rng([seed, 0]))
 
     def start(rows: Batch, number: int) -> Parameters:
         begun = start_mixture(ArraySource(rows), plan.components, plan.start, seed + 31 * number, frame.scale)
         return Parameters(*begun.tensors(plan.device))
 
-    rng = np.random.default_rng([plan.seed, restart, 1])
+    rng = np.random.default_rng([seed, 1])
     best = explore(pool, plan.components, start, plan.moves, rng, _prior(workspace, pool), plan.options)
     best = from_first(best.on("cpu"), plan.device)
     if not best.sound:
