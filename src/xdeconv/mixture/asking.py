@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ..catalog import remembering
-from ..catalog._open import open as open_catalog
+from ..catalog._open import open_source
 from ..catalog.stream import CatalogSource
 from ..rows import checks
 from ..rows import tables as tabular
@@ -38,7 +38,7 @@ def remembered(source: Source | Batch) -> dict[str, Any]:
 
     Examples
     --------
-    >>> remembered(open_catalog({"x": [1.0], "x_error": [0.1], "y": [2.0]}, ["x", "y"]))
+    >>> remembered(open_source({"x": [1.0], "x_error": [0.1], "y": [2.0]}, ["x", "y"]))
     {'open': {'columns': ['x', 'y']}, 'errors': [True, False]}
     """
     if isinstance(source, CatalogSource):
@@ -120,7 +120,7 @@ class Asked:
         found = tabular.names(X)
         if found is not None and OPEN not in self.meta and not set(columns) <= set(found):
             raise ValueError(f"the table has columns {found}, the mixture is of {columns}")
-        source = open_catalog(X, **remembering.arguments(choices, columns))
+        source = open_source(X, **remembering.arguments(choices, columns))
         noisy = list(remembering.noisy(source.recipe).values())
         exact = [raws for raws, then in zip(noisy, self._errors(), strict=True) if raws and then is False]
         if not exact:
@@ -128,7 +128,7 @@ class Asked:
         unused = {raw: None for raws in exact for raw in raws}
         _say(f"the rows have errors of {', '.join(unused)}, which are not used: the model was fitted without them")
         choices["error"] = {**choices.get("error", {}), **unused}
-        return open_catalog(X, **remembering.arguments(choices, columns))
+        return open_source(X, **remembering.arguments(choices, columns))
 
     def columns(self) -> list[str]:
         """The features of a catalogue that are this model's coordinates."""
