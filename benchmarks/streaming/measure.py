@@ -17,6 +17,8 @@ import threading
 import time
 from pathlib import Path
 
+PLAIN: dict = {"method": xd.EM(accelerate=False), "moves": "none"}  # EM as published
+
 COLUMNS = ["ra", "dec", "parallax", "pmra", "pmdec", "bp_rp", "phot_g_mean_mag"]
 
 
@@ -146,7 +148,15 @@ def memory(folder: Path, rows: int, components: int, rounds: int, bare: bool) ->
     source = open_catalog(path, COLUMNS, memory=False)
     held_out = min(0.1, 1e5 / rows)
     result = xd.fit(
-        source, components, method=xd.EM(), epochs=rounds, start="kmeans++", tol=0, validation=held_out, device="cpu"
+        source,
+        components,
+        method=xd.EM(accelerate=False),
+        moves="none",
+        epochs=rounds,
+        start="kmeans++",
+        tol=0,
+        validation=held_out,
+        device="cpu",
     )
     return {
         "kind": "memory", "rows": rows, "components": components, "epochs": rounds, "from": path.suffix,

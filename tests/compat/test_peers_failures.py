@@ -143,7 +143,8 @@ def test_float32_at_mean_100_and_sd_a_tenth(method, batch_rows):
         patience=30, standardize=False, validation={"X": rows, "error": [0.05, 0.05]},
     )  # fmt: skip
     np.testing.assert_allclose(np.diagonal(result.mixture.covariances[0]), 0.1**2 - 0.05**2, rtol=0.2)
-    assert result.validation == max(record.validation for record in result.history)
+    best = max(record.validation for record in result.history)
+    assert result.validation == pytest.approx(best, rel=1e-7)  # in float32, of a mixture that went through float64
 
 
 # astrozot/xnicer: NaN silently when a factorisation fails

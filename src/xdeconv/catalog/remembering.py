@@ -86,7 +86,8 @@ def arguments(remembered: Mapping[str, Any], columns: Sequence[str]) -> dict[str
         raise ValueError(f"the model was fitted to rows read by functions, which a model cannot hold ({lost}): "
                          "give xd.open(rows, ...) with them")  # fmt: skip
     known = {name: value for name, value in remembered.items() if name not in ("weight", "columns")}
-    derive = [_transform(part) for part in known.pop("derive", [])]
+    made = [_transform(part) for part in known.pop("derive", [])]
+    derive = [part for part in made if any(set(t.outputs) & set(columns) for t in as_transforms(part))]
     used = _raw(columns, as_transforms(derive))
     for name in PER_COLUMN:
         known[name] = {key: value for key, value in known.get(name, {}).items() if key in used}

@@ -25,7 +25,7 @@ from .prior import Prior
 
 MEMORY = 50  # steps whose curvature is remembered
 WARM_UP = 5  # passes of plain EM before the first chart
-WINDOW = 8  # steps whose gains tell what is left
+WINDOW = 10  # steps whose gains tell what is left
 ENOUGH = 1e-4  # of the gain that the slope promises
 SHORTER = 0.25  # a step that failed is tried again at this part of its length
 TRIES = 4  # before the curvature learnt so far is forgotten
