@@ -17,7 +17,6 @@ import threading
 import time
 from pathlib import Path
 
-
 COLUMNS = ["ra", "dec", "parallax", "pmra", "pmdec", "bp_rp", "phot_g_mean_mag"]
 
 
