@@ -278,7 +278,7 @@ def test_two_preparations_of_one_folder_are_refused(path, tmp_path):
     process.kill()
     process.join()
     assert rows(open_catalog(prepare(path, tmp_path / "store"), ["parallax"])) == 3000
-    assert not (tmp_path / "store" / ".lock").exists()
+    assert not (tmp_path / ".store.lock").exists()
 
 
 def test_a_store_can_be_moved(path, tmp_path):

@@ -4,6 +4,7 @@ import json
 import warnings
 
 import numpy as np
+import pandas
 import pyarrow.parquet as pq
 import pytest
 
@@ -289,3 +290,29 @@ def test_what_is_made_of_a_remembered_word_can_be_asked_for_alone(path, tmp_path
         open_catalog(store, ["L"]).recipe.transforms
         == open_catalog(path, ["L"], derive={"L": "parallax ** 2"}).recipe.transforms
     )
+
+
+# Positions
+
+
+@pytest.mark.parametrize("pair", [("a", "b"), ("l", "m"), ("L", "x"), ("alpha", "beta"), ("gamma", "delta")])
+def test_letters_are_positions_only_beside_their_partner(pair):
+    rng = np.random.default_rng(0)
+    table = pandas.DataFrame({name: rng.normal(size=40) for name in pair} | {f"{name}_error": 0.5 for name in pair})
+    source = open_catalog(table, list(pair))
+    noise = source.load().batch.covariance().numpy()
+    np.testing.assert_allclose(noise, np.broadcast_to(0.25 * np.eye(2), (40, 2, 2)))
+    assert xd.fit(table, 2, columns=list(pair), epochs=2).mixture.labels == pair
+
+
+@pytest.mark.parametrize("pair", [("l", "b"), ("alpha", "delta"), ("GLON", "GLAT"), ("ra", "x"), ("x", "dec")])
+def test_positions_need_the_unit_of_their_errors(pair):
+    table = pandas.DataFrame({name: np.full(5, 60.0) for name in pair} | {f"{name}_error": 0.5 for name in pair})
+    with pytest.raises(ValueError, match=r"the unit of .*_error is not known"):
+        open_catalog(table, list(pair))
+
+
+def test_the_error_of_a_galactic_longitude_is_one_on_the_sky():
+    table = pandas.DataFrame({"l": [10.0], "b": [60.0], "l_error": [0.5], "b_error": [0.5]})
+    source = open_catalog(table, ["l", "b"], unit={"l_error": "deg", "b_error": "deg"})
+    np.testing.assert_allclose(np.diag(source.load().batch.covariance().numpy()[0]), [1.0, 0.25])

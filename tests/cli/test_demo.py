@@ -10,7 +10,8 @@ from rich.console import Console
 
 import xdeconv as xd
 from xdeconv.catalog import hipparcos
-from xdeconv.cli import demo
+from xdeconv.cli import velocities as demo
+from xdeconv.cli.velocities_shown import tell
 from xdeconv.mixture.modes import climb, find_maxima, log_density, log_excess, one_gaussian
 
 
@@ -23,7 +24,8 @@ def read_once():
 
 
 def small(output, **changes):
-    return demo.run(output, **{"verbose": False, "stars": 4000, "epochs": 30, "starts": 2} | changes)
+    quick = {"verbose": False, "stars": 4000, "epochs": 30, "starts": 2, "moves": "none"}
+    return demo.run(output, **quick | changes)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +53,7 @@ def test_prediction_gains_no_more_than_the_truth(epochs, least):
     """However short the fit: a Gaussian that has not converged would be too easy to beat."""
     truth = uv([0.5, 0.5], [(-40.0, -20.0), (40.0, 10.0)], [100.0, 100.0])
     sky = simulated(truth)
-    prediction = demo.predict_other(sky, demo.Settings(epochs=epochs, starts=1))
+    prediction = demo.predict_other(sky, demo.Settings(epochs=epochs, starts=1, moves="none"))
     possible = _gain_of(truth, sky)
     assert possible > 0.2  # nats per star: the problem is worth asking
     assert least < prediction.gain - possible < 3 * prediction.gain_error
@@ -76,14 +78,25 @@ def _gain_of(truth: xd.Mixture, sky: demo.Velocities) -> float:
 
 def test_one_gaussian_gains_nothing_from_more_components():
     sky = simulated(uv([1.0], [(-10.0, -20.0)], [400.0]))
-    assert demo.predict_other(sky, demo.Settings(epochs=10, starts=1)).gain < 0.005
+    assert demo.predict_other(sky, demo.Settings(epochs=10, starts=1, moves="none")).gain < 0.005
 
 
-def test_gains_of_all_starts_are_told(found):
+def test_where_seeds_end_is_told(found):
+    """Plain EM of few passes ends in different places, and a fit ends where it ended before."""
     result, page = found
-    assert len(result.prediction.gains) == 2
-    assert result.prediction.gain == result.prediction.gains[0]
-    assert "over 2 starts" in " ".join(page.split())
+    assert result.spread > demo.ONE_PLACE
+    assert not result.one_place
+    assert "Fits from 2 seeds end in different places" in " ".join(page.split())
+    same = replace(result, spread=0.0, groups=demo.judge_groups([result.mixture] * 3)[1])
+    assert same.one_place
+    told = io.StringIO()
+    tell(same, Console(file=told, width=300))
+    assert "Fits from 3 seeds end in one place" in told.getvalue()
+    assert not replace(same, groups=demo.judge_groups([result.mixture, uv([1.0], [(400.0, 0.0)], [1.0])])[1]).one_place
+
+
+def test_the_search_is_what_the_demo_uses():
+    assert demo.Settings().moves == "auto"
 
 
 def test_files_are_written(found):

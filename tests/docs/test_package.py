@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -23,3 +24,8 @@ def test_every_public_name_is_there_and_documented():
 def test_unknown_names_are_refused():
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         xd.nothing  # noqa: B018
+
+
+def test_the_citation_has_the_version():
+    text = (Path(__file__).parents[2] / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {xd.__version__}\n" in text

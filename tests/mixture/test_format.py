@@ -9,7 +9,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 import xdeconv as xd
-from xdeconv.system.files import VERSION, load_tensors, save_tensors
+from xdeconv.system.files import VERSION, LaterVersion, load_tensors, save_tensors
 
 OLD = Path(__file__).parent / "files" / "xdeconv-0.1.safetensors"
 
@@ -41,9 +41,14 @@ def altered(path, **metadata):
     return path
 
 
-@pytest.mark.parametrize("version", ["3", "2.0", "", "0"])
-def test_other_versions_are_refused(tmp_path, version):
-    with pytest.raises(ValueError, match=f"has version '{version}' of the format, and this xdeconv reads 1 to 2"):
+def test_a_later_version_is_refused(tmp_path):
+    with pytest.raises(LaterVersion, match=r"was written by a later xdeconv \(version 3, known up to 2\)"):
+        xd.load(altered(tmp_path / "m", version="3"))
+
+
+@pytest.mark.parametrize("version", ["2.0", "", "0"])
+def test_what_is_not_a_version_is_refused(tmp_path, version):
+    with pytest.raises(ValueError, match=f"is damaged: '{version}' is not a version"):
         xd.load(altered(tmp_path / "m", version=version))
 
 
@@ -51,7 +56,7 @@ def test_unknown_features_are_refused_by_name(tmp_path):
     model = xd.load(OLD)
     arrays = {"weights": model.weights, "means": model.means, "covariances": model.covariances}
     save_tensors(tmp_path / "m", "mixture", arrays, {}, features=["wings", "tails"])
-    with pytest.raises(ValueError, match="has tails, wings, which this version of xdeconv does not know"):
+    with pytest.raises(LaterVersion, match="uses tails, wings, which this xdeconv does not have"):
         xd.load(tmp_path / "m")
     assert load_tensors(tmp_path / "m", "mixture", features=["tails", "wings"])[0]["means"].shape == (2, 2)
 

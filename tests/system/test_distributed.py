@@ -15,7 +15,7 @@ import pytest
 
 import xdeconv as xd
 from ranks import CASES
-from xdeconv.fitting.checkpoint import load_checkpoint
+from xdeconv.fitting.state import load_state
 from xdeconv.simulate import _gaia as simulate
 
 HERE = Path(__file__).parents[1]
@@ -120,7 +120,7 @@ def test_a_lost_rank_stops_the_others(stars, tmp_path, harm, limit):
     assert "--resume" in err
     assert "Traceback" not in err
     if harm == signal.SIGKILL:  # one process goes on where two stopped
-        saved = load_checkpoint(tmp_path / "saved").epoch
+        saved = load_state(tmp_path / "saved").epoch
         more = command(stars, tmp_path, "--tol", "0", "--epochs", saved + 1, "--resume")
         subprocess.run([sys.executable, *map(str, more)], check=True, capture_output=True, env=environment())
         history = xd.load(tmp_path / "model.safetensors").meta["history"]

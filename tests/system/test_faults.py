@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 import xdeconv as xd
 from xdeconv.catalog.readers import open_table
 from xdeconv.catalog.store import prepare
-from xdeconv.fitting.checkpoint import load_checkpoint
+from xdeconv.fitting.state import load_state
 from xdeconv.system.files import locked, save_tensors
 
 X = np.random.default_rng(0).normal(size=(60, 2))
@@ -189,7 +189,7 @@ RELAXED = settings(max_examples=150, deadline=None, suppress_health_check=list(H
 
 @pytest.mark.parametrize("name", ["model", "checkpoint"])
 def test_damaged_files_are_errors(name, originals, tmp_path):
-    content, load = (originals / name).read_bytes(), {"model": xd.load, "checkpoint": load_checkpoint}[name]
+    content, load = (originals / name).read_bytes(), {"model": xd.load, "checkpoint": load_state}[name]
 
     @RELAXED
     @given(**DAMAGE)
@@ -258,7 +258,7 @@ def test_any_json_is_a_manifest_or_an_error(tmp_path):
     ],
 )
 def test_whole_files_of_nonsense_are_errors(arrays, facts, tmp_path):
-    for kind, load in (("mixture", xd.load), ("checkpoint", load_checkpoint)):
+    for kind, load in (("mixture", xd.load), ("checkpoint", load_state)):
         save_tensors(tmp_path / "x", kind, arrays, facts)
         with pytest.raises(ValueError, match="damaged"):
             load(tmp_path / "x")
@@ -267,7 +267,7 @@ def test_whole_files_of_nonsense_are_errors(arrays, facts, tmp_path):
 def test_a_checkpoint_with_another_state_is_an_error(tmp_path):
     path = tmp_path / "fit.checkpoint"
     xd.fit(X, 2, error=[0.3, 0.3], epochs=2, tol=0, checkpoint=path)
-    found = load_checkpoint(path)
+    found = load_state(path)
     for state in ({}, {**found.state, "means": found.state["means"][:1]}):
         dataclasses.replace(found, state=state, finished=False, epoch=1).save(path)
         with pytest.raises(ValueError, match="is damaged: its state has no"):

@@ -18,6 +18,7 @@ from .transforms import Formula, Formulated, Hook, Joined, Plain, Transform
 LONGITUDES = {"ra": "dec", "raj2000": "dej2000", "ra_icrs": "de_icrs", "alpha": "delta", "l": "b", "glon": "glat",
               "ecl_lon": "ecl_lat"}  # fmt: skip
 LATITUDES = frozenset(LONGITUDES.values())
+COMMON = frozenset(("l", "b", "alpha", "delta"))  # names of other things too: positions only beside their partner
 ERROR_PATTERN, CORRELATION_PATTERN = "{name}_error", "{a}_{b}_corr"
 PATTERN_LENGTH = 200
 
@@ -105,6 +106,27 @@ def require(names: Iterable[str], columns: Sequence[str], where: str = "") -> No
         if columns.count(name) > 1:
             raise ValueError(f"{where or 'the table'} has {columns.count(name)} columns called {name!r}: names must be "
                              "unique")  # fmt: skip
+
+
+def is_longitude(name: str, columns: Iterable[str]) -> bool:
+    """Whether a column is a longitude on the sky, by its name and by what else the table has.
+
+    >>> is_longitude("l", ["l", "b"]), is_longitude("l", ["l", "m"]), is_longitude("ra", ["ra"])
+    (True, False, True)
+    """
+    low = name.lower()
+    return low in LONGITUDES and (low not in COMMON or LONGITUDES[low] in {c.lower() for c in columns})
+
+
+def is_position(name: str, columns: Iterable[str]) -> bool:
+    """Whether a column is a longitude or a latitude on the sky.
+
+    >>> is_position("b", ["l", "b"]), is_position("b", ["a", "b"]), is_position("dec", ["dec"])
+    (True, False, True)
+    """
+    low, known = name.lower(), {c.lower() for c in columns}
+    beside = low not in COMMON or any(lon in known for lon, lat in LONGITUDES.items() if lat == low)
+    return is_longitude(name, known) or (low in LATITUDES and beside)
 
 
 @dataclass(frozen=True)
@@ -250,7 +272,7 @@ class _Finder:
         rule, column = found
         if rule.formula == "{}":
             return self._column(name, column)
-        position = name.lower() in LONGITUDES or name.lower() in LATITUDES
+        position = is_position(name, self.columns)
         return None if position else Deviation(Expression(rule.formula.format(column)), inflate=self._inflation(name))
 
     def _given(self, name: str, given: Any) -> Deviation:
@@ -266,7 +288,7 @@ class _Finder:
         factor, note = self._conversion(name, column)
         low = name.lower()
         latitude = None
-        if low in LONGITUDES and self.choices.cos_dec:
+        if is_longitude(name, self.columns) and self.choices.cos_dec:
             latitude = next((c for c in self.columns if c.lower() == LONGITUDES[low]), None)
             if latitude is None:
                 raise ValueError(
@@ -277,7 +299,7 @@ class _Finder:
 
     def _conversion(self, name: str, column: str) -> tuple[float, str]:
         value, error = self._unit(name), self._unit(column)
-        if error is None and (name.lower() in LONGITUDES or name.lower() in LATITUDES):
+        if error is None and is_position(name, self.columns):
             raise ValueError(
                 f"the unit of {column} is not known: say it with unit={{{column!r}: 'mas'}} or --unit {column}=mas"
             )

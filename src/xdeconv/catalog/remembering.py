@@ -55,7 +55,7 @@ def _plain(value: Any, what: str, lost: list[str]) -> Any:
         return None
     if isinstance(value, Expression):
         return value.text
-    return float(value) if isinstance(value, (np.number, float, int)) and not isinstance(value, bool) else value
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _derived(derive: Any, lost: list[str]) -> Iterable[Any]:

@@ -7,7 +7,6 @@ its name only when it is whole and on disk, so that a killed preparation resumes
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -17,9 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from filelock import FileLock, Timeout
 
-from ..system.files import write_atomically
+from ..system.files import locked, replacing, write_atomically
 from ._open import open_source, with_preset
 from .blocks import hashed
 from .conventions import known_units
@@ -33,7 +31,7 @@ from .remembered import memorable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-KEY, LOCK, WORK = "__key", ".lock", ".prepare"
+KEY, WORK = "__key", ".prepare"
 RUN_BYTES = 1 << 27
 SHARD_ROWS = 1 << 20
 BATCH_ROWS = 1 << 16
@@ -112,13 +110,13 @@ def prepare(
         needed = open_source(table, **said).recipe.columns
         columns = list(dict.fromkeys([*needed, *(columns or ())]))
     plan = _plan(table, columns, where, seed, shard_rows, run_bytes, said)
-    folder.mkdir(parents=True, exist_ok=True)
-    with _alone(folder):
+    folder.absolute().parent.mkdir(parents=True, exist_ok=True)
+    with locked(folder.absolute(), "preparation"):
+        folder.mkdir(exist_ok=True)
         if (folder / MANIFEST).exists():
             _refuse_other(read_manifest(folder)["plan"], plan, f"{folder} is a finished store", "choose another folder")
             return folder
         _make(table, plan, folder, skip_bad_files, report)
-        (folder / LOCK).unlink(missing_ok=True)
     return folder
 
 
@@ -130,22 +128,6 @@ def _make(table: Table, plan: Plan, folder: Path, skip: bool, report: Report) ->
     shards = [_shard(folder, work, runs, number, units, report) for number in range(plan.shards)]
     _write_manifest(folder, table.name, units, plan, [shard for shard in shards if shard["rows"]], work / runs[0])
     shutil.rmtree(work)
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """The folder held against other preparations; a process that dies lets go of it."""
-    lock = FileLock(folder / LOCK, timeout=0)
-    try:
-        lock.acquire()
-    except Timeout as problem:
-        raise BlockingIOError(
-            f"another preparation is writing {folder}: wait for it, or choose another folder"
-        ) from problem
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def check_store(folder: Path) -> None:
@@ -175,7 +157,7 @@ def _same_plan(work: Path, plan: Plan) -> None:
         _refuse_other(json.loads(path.read_text()), plan, f"{work.parent} holds an unfinished preparation",
                       "delete it first")  # fmt: skip
         return
-    if any(file.name != LOCK for file in work.parent.iterdir()):
+    if any(work.parent.iterdir()):
         raise ValueError(f"{work.parent} is not empty and not a store: choose another folder")
     work.mkdir(parents=True, exist_ok=True)
     write_atomically(path, json.dumps(asdict(plan)).encode())
@@ -293,14 +275,9 @@ def _write_ipc(path: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch])
     """Write beside, force to disk, rename."""
     import pyarrow as pa
 
-    partial = path.with_name(f".{path.name}.partial")
-    with open(partial, "wb") as file:
-        with pa.ipc.new_file(file, schema) as writer:
-            for batch in batches:
-                writer.write_batch(batch.replace_schema_metadata(schema.metadata))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+    with replacing(path) as partial, open(partial, "wb") as file, pa.ipc.new_file(file, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch.replace_schema_metadata(schema.metadata))
 
 
 # Shards

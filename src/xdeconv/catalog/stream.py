@@ -328,14 +328,15 @@ class CatalogSource:
     def _watch_edges(self, x: Array) -> None:
         """Warn of plain ra that wraps, and of rows near a pole."""
         for name, values in zip(self.labels, x, strict=True):
-            low = name.lower()
-            if low in finding.LONGITUDES and values.size and not np.isnan(values).all():
+            known = (*self.labels, *self.recipe.columns)
+            longitude, position = finding.is_longitude(name, known), finding.is_position(name, known)
+            if longitude and values.size and not np.isnan(values).all():
                 self.tally.edges[0] = min(self.tally.edges[0], float(np.nanmin(values)))
                 self.tally.edges[1] = max(self.tally.edges[1], float(np.nanmax(values)))
                 if self.tally.edges[0] < RA_EDGE and self.tally.edges[1] > 360 - RA_EDGE:
                     self.tally.say(f"{name} straddles 0/360 degrees, where a density of plain {name} is cut in two: "
                                    "see derive= and xd.sky for other coordinates")  # fmt: skip
-            if low in finding.LATITUDES and values.size and np.nanmax(np.abs(values), initial=0.0) > POLE:
+            if position and not longitude and values.size and np.nanmax(np.abs(values), initial=0.0) > POLE:
                 self.tally.say(f"rows lie near a pole (|{name}| > {POLE:g} degrees), where plain longitude is singular")
 
     def _in_order(self, rank: int, world: int, rows: int) -> Iterator[list[Block]]:

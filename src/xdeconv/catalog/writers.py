@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..system.files import replacing
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -17,9 +19,8 @@ def write_blocks(path: str | os.PathLike[str], blocks: Iterable[pa.RecordBatch])
     """Write record batches to a file whose name says the format; the number of rows."""
     target = Path(path)
     refuse_suffix(target)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     rows, writer = 0, None
-    try:
+    with replacing(target) as partial:
         for block in blocks:
             writer = writer or _writer(target, partial, block.schema)
             writer.write_batch(block)
@@ -27,9 +28,6 @@ def write_blocks(path: str | os.PathLike[str], blocks: Iterable[pa.RecordBatch])
         if writer is None:
             raise ValueError(f"there are no rows to write to {target}")
         writer.close()
-        os.replace(partial, target)
-    finally:
-        partial.unlink(missing_ok=True)
     return rows
 
 

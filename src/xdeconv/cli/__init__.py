@@ -1,13 +1,41 @@
-"""The command ``xdeconv``: nothing heavy is imported until a command runs, so that --help answers at once."""
+"""The command ``xdeconv``, one file a command, in the order of a user's day.
+
+Nothing heavy is imported until a command runs, so that --help answers at once. It imports all other rooms."""
 
 from __future__ import annotations
 
-from . import explore, files, fit, models, plot, rows, select
 from .app import app, run
 
-__all__ = ["app", "explore", "files", "fit", "main", "models", "plot", "rows", "select"]
+# The order in which --help lists the commands.
+# isort: off
+from . import demo, simulate, prepare, info
+from . import fit, select
+from . import score, posterior, members, classify, condition, sample
+from . import plot, explore, export
+# isort: on
+
+__all__ = [
+    "app",
+    "classify",
+    "condition",
+    "demo",
+    "explore",
+    "export",
+    "fit",
+    "info",
+    "main",
+    "members",
+    "plot",
+    "posterior",
+    "prepare",
+    "run",
+    "sample",
+    "score",
+    "select",
+    "simulate",
+]
 
 
 def main() -> None:
     """The command line."""
-    run()
+    run(last=True)

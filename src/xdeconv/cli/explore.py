@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from . import options
+from . import options, outputs
 from .app import app, say
 
 
@@ -18,11 +18,10 @@ def explore(
         Path | None, typer.Option("--output", "-o", help="Page to write (.html). Default: MODEL.html.")
     ] = None,
     title: Annotated[str | None, typer.Option(help="Title of the page. Default: the model's name.")] = None,
+    force: options.Force = False,
 ) -> None:  # fmt: skip
     """Write one HTML file in which a model can be explored in a browser, without a server or a network."""
-    target = output or model.with_suffix(".html")
-    if target.suffix.lower() not in (".html", ".htm"):
-        raise typer.BadParameter(f"{target} does not end in .html", param_hint="--output")
+    target = outputs.checked(output or model.with_suffix(".html"), [model], force, outputs.PAGES)
     from ..mixture._mixture import load
     from ..plot.explorer._explore import explore as write_page
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from . import options
+from . import options, outputs
 from .app import app, say, stop, tell
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 HELD_OUT, HELD_OUT_ROWS = 0.1, 100_000
 GRADIENT_ROWS = 512
-MOVES = ("none", "auto", "bovy")
+Way = Literal["auto", "em", "minibatch-em", "sgd"]
 
 
 @app.command()
@@ -26,25 +26,32 @@ def fit(
     output: Annotated[Path, typer.Option("--output", "-o", help="Model to write (.safetensors).")],
     components: Annotated[int, typer.Option("--components", "-k", help="How many Gaussians.", min=1)],
     columns: options.Columns = None,
-    method: Annotated[str, typer.Option(help="auto (em; batches for long streams), em, minibatch-em or sgd.")] = "auto",
-    moves: Annotated[str, typer.Option(help="none, auto or bovy: split, merge and revive components.")] = "auto",
-    epochs: Annotated[int | None, typer.Option(help="Most passes over the data.", min=1)] = None,
+    method: Annotated[Way, typer.Option(help="How to fit; auto is em, in batches for long streams.")] = "auto",
+    moves: Annotated[
+        Literal["none", "auto", "bovy"] | None,
+        typer.Option(help="Split, merge and revive components. Default: auto, or none with --log-prior."),
+    ] = None,
+    epochs: options.Epochs = None,
     batch_rows: Annotated[int | None, typer.Option(help="Rows of a minibatch.", min=1)] = None,
-    seed: Annotated[int, typer.Option(help="Same seed, same result.")] = 0,
+    seed: options.Seed = 0,
     start: Annotated[
-        str,
-        typer.Option("--start", "--centers", help="First centres: kmeans, kmeans++ or random; --centers for torchrun."),
+        Literal["kmeans", "kmeans++", "random"],
+        typer.Option("--start", "--centers", help="First centres. Under torchrun, write --centers."),
     ] = "kmeans",
     restarts: Annotated[int, typer.Option(help="Starts to try; the best is kept.", min=1)] = 1,
-    tol: Annotated[float, typer.Option(help="Stop when the log-likelihood changes by less in an epoch.")] = 1e-5,
+    tol: options.Tolerance = 0.1,
     validation: Annotated[
         float | None,
         typer.Option(help="Fraction to hold out; 0 for none. Default: 0.1, at most 100,000 rows.", min=0, max=0.9),
     ] = None,
-    prior: Annotated[float, typer.Option(help="w of the prior on covariances, a variance in the data's units.")] = 0.0,
+    prior: options.PriorWidth = 0.0,
     where: options.Where = None,
     error: options.Errors = None,
     unit: options.Units = None,
+    correlation: options.Correlation = None,
+    error_pattern: options.ErrorPattern = None,
+    correlation_pattern: options.CorrelationPattern = None,
+    log_prior: options.LogPrior = None,
     derive: options.Derive = None,
     offset: options.Offset = None,
     inflate: options.Inflate = None,
@@ -53,15 +60,16 @@ def fit(
     bad_rows: options.BadRows = "refuse",
     skip_bad_files: options.SkipBadFiles = False,
     cache: Annotated[
-        str | None,
-        typer.Option(help="Where rows stay between passes: device, host or none. Default: the first that they fit in."),
+        Literal["device", "host", "none"] | None,
+        typer.Option(help="Where rows stay between passes. Default: the first that they fit in."),
     ] = None,
     stream: Annotated[bool, typer.Option("--stream", help="Read from disk in every epoch, even small data.")] = False,
     checkpoint: Annotated[Path | None, typer.Option(help="File to save to. Default: OUTPUT.checkpoint.")] = None,
     checkpoint_seconds: Annotated[float, typer.Option(help="Seconds between saves.", min=0)] = 10.0,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")] = False,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda. Default: cuda where there is one.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="float32 or float64. Default: by device.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume from the checkpoint.")] = False,
+    force: options.Force = False,
+    device: options.Device = None,
+    dtype: options.Number = None,
     rank_timeout: Annotated[float, typer.Option(help="Seconds that a rank waits for the others.", min=1)] = 600.0,
     config: options.Config = None,
 ) -> None:  # fmt: skip
@@ -69,7 +77,13 @@ def fit(
 
     Under torchrun, ranks share the rows: torchrun --nproc-per-node 8 -m xdeconv fit ...
     """
-    arguments = options.opening(columns, error, unit, derive, offset, inflate, preset, weight)
+    arguments = options.opening(
+        columns, error, unit, derive=derive, offset=offset, inflate=inflate, preset=preset, weight=weight,
+        correlation=correlation, error_pattern=error_pattern,
+        correlation_pattern=correlation_pattern, log_prior=log_prior,
+    )  # fmt: skip
+    saved = checkpoint or output.with_name(output.name + ".checkpoint")
+    refuse_targets(output, saved, [*data, config], force, resume)
     from ..fitting import _fit as fitting
     from ..fitting.progress import show_progress
     from ..methods import suited_batch
@@ -83,7 +97,6 @@ def fit(
             memory=False if stream or cache == "none" else None,
         )  # fmt: skip
         first(say, source.describe())
-        saved = checkpoint or output.with_name(output.name + ".checkpoint")
         long = method == "auto" and fitting.in_batches(source, fitting.chosen_device(own_device))
         if batch_rows is None and (long or method in ("minibatch-em", "sgd")):
             batch_rows = GRADIENT_ROWS if method == "sgd" else suited_batch(components, source.dim)
@@ -94,14 +107,28 @@ def fit(
             "restarts": restarts, "epochs": passes, "tol": tol,
             "batch_rows": batch_rows, "device": own_device, "dtype": dtype,
             "validation": held_out(validation, source.rows), "checkpoint": saved, "resume": resume or restarted(),
-            "checkpoint_seconds": checkpoint_seconds, "moves": chosen_moves(moves), "cache": cache,
+            "checkpoint_seconds": checkpoint_seconds, "moves": moves, "cache": cache,
         }  # fmt: skip
         with show_progress(first.here, passes * restarts, source.rows) as callback:
             result = fitting.fit(source, callback=callback, **settings)
         plain = {name: v if isinstance(v, (int, float, str, type(None))) else str(v) for name, v in settings.items()}
-        remembered = {"open": source.opening(), "where": where, "data": list(data), "options": plain}
+        remembered = {"where": where, "data": list(data), "options": plain}
         first(save, result, output, remembered, source.notes)
         first(finish, result, output, saved, keep=checkpoint is not None)
+
+
+def refuse_targets(output: Path, saved: Path, inputs: Sequence[str | Path | None], force: bool, resume: bool) -> None:
+    """Refuse a model or a checkpoint over something else, or over each other, before any work."""
+    outputs.checked(output, inputs, force, outputs.MODELS)
+    outputs.refuse_input(saved, [*inputs, output], "--checkpoint")
+    if saved.absolute() == output.absolute():
+        raise typer.BadParameter(f"{saved} is the model itself: choose another name", param_hint="--checkpoint")
+    if saved.is_dir():
+        raise IsADirectoryError(f"--checkpoint {saved} is a folder: name a file")
+    from ..system.files import refuse_foreign
+
+    if not resume:  # which reads it first, and says what is wrong with it
+        refuse_foreign(saved, "checkpoint")
 
 
 class First:
@@ -137,7 +164,7 @@ def only_first_speaks() -> Iterator[First]:
         log.setLevel(before)
 
 
-def chosen_method(name: str, w: float, size: tuple[Any, int, int] = (None, 1, 1)) -> Any:
+def chosen_method(name: Way, w: float, size: tuple[Any, int, int] = (None, 1, 1)) -> Any:
     """The method that a word stands for; ``size`` is rows of a batch, components and dimensions."""
     from ..methods import EM, SGD, suited_step
     from ..methods.prior import Prior
@@ -149,18 +176,7 @@ def chosen_method(name: str, w: float, size: tuple[Any, int, int] = (None, 1, 1)
         raise typer.BadParameter("em sees all rows in every update, minibatch-em has batches", param_hint="--method")
     if name in ("auto", "em") and not batch_rows:
         return EM(prior=prior)
-    if name in ("auto", "minibatch-em"):
-        return EM(step=suited_step(*size), prior=prior)
-    if name == "sgd":
-        return SGD(prior=prior)
-    raise typer.BadParameter(f"{name!r} is none of auto, em, minibatch-em, sgd", param_hint="--method")
-
-
-def chosen_moves(word: str) -> str:
-    """The word for moves, if it is one."""
-    if word not in MOVES:
-        raise typer.BadParameter(f"{word!r} is none of {', '.join(MOVES)}", param_hint="--moves")
-    return word
+    return SGD(prior=prior) if name == "sgd" else EM(step=suited_step(*size), prior=prior)
 
 
 def held_out(fraction: float | None, rows: int) -> float | None:
@@ -179,12 +195,12 @@ def save(result: FitResult, output: Path, remembered: dict[str, Any], notes: tup
 
 
 def finish(result: FitResult, output: Path, saved: Path, keep: bool) -> None:
-    """Say what was found; after an interrupt, how to go on."""
+    """Say what was found; after an interrupt, how to resume."""
     tell(f"train log-likelihood {result.loglik:.6f}")
     if result.validation is not None:
         tell(f"held-out log-likelihood {result.validation:.6f}")
     if result.interrupted:
-        stop(130, f"interrupted: {output} is the best so far; the same command with --resume goes on from {saved}")
+        stop(130, f"interrupted: {output} is the best so far; the same command with --resume continues from {saved}")
     how = "converged" if result.converged else "stopped"
     say(f"{how} after {len(result.history)} epochs: {output}")
     if not keep:

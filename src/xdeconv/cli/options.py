@@ -2,50 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+
+from .app import say
+from .config import Config
 
 if TYPE_CHECKING:
     from ..catalog.stream import CatalogSource
 
+__all__ = ["Config"]
 
-def read_toml(context: typer.Context, path: Path | None) -> Path | None:
-    """Options of a TOML file become the command's defaults: its top level, and its table with the command's name."""
-    if path is None:
-        return None
-    import tomllib
-
-    try:
-        found = tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError) as problem:
-        raise typer.BadParameter(f"cannot read {path}: {problem}") from problem
-    except tomllib.TOMLDecodeError as problem:
-        raise typer.BadParameter(f"{path} is no TOML: {problem}") from problem
-    flat = {key: value for key, value in found.items() if not isinstance(value, Mapping)}
-    flat |= found.get(context.info_name or "", {})
-    known = {name.lstrip("-"): p.name for p in context.command.params for name in (*p.opts, p.name or "")}
-    unknown = [key for key in flat if key not in known]
-    if unknown:
-        raise typer.BadParameter(f"{path}: {context.info_name} has no option {', '.join(unknown)}")
-    context.default_map = {**(context.default_map or {}), **{str(known[k]): _plain(v) for k, v in flat.items()}}
-    return path
-
-
-def _plain(value: Any) -> Any:
-    """Lists of names as the command line writes them; lists of NAME=VALUE stay lists."""
-    if isinstance(value, list) and all(isinstance(v, str) and "=" not in v for v in value):
-        return ",".join(value)
-    return value
-
-
-Config = Annotated[
-    Path | None,
-    typer.Option("--config", help="TOML file with options, which the command line overrides.",
-                 callback=read_toml, is_eager=True),
-]  # fmt: skip
 Data = Annotated[list[str], typer.Argument(help="Files, globs, directories (HATS too) or a prepared store.")]
 Model = Annotated[Path, typer.Argument(help="A model that `xdeconv fit` wrote.")]
 Columns = Annotated[str | None, typer.Option("--columns", "-c", help="Features, separated by commas.")]
@@ -80,14 +50,28 @@ Offset = Annotated[
 Inflate = Annotated[
     list[str] | None, typer.Option(help="COLUMN=NUMBER or EXPRESSION to multiply its error by. Repeatable.")
 ]
-Preset = Annotated[str | None, typer.Option(help="paper-2019 or paper-2019-code: that paper's columns and errors.")]
+Preset = Annotated[
+    Literal["paper-2019", "paper-2019-code"] | None, typer.Option(help="That paper's columns and errors.")
+]
 Weight = Annotated[str | None, typer.Option(help="Column of row weights.")]
-BadRows = Annotated[str, typer.Option(help="refuse or drop rows with impossible errors, such as negative ones.")]
-SkipBadFiles = Annotated[bool, typer.Option("--skip-bad-files", help="Go on when a file is damaged, and count them.")]
+Rows = Literal["refuse", "drop"]
+BadRows = Annotated[Rows, typer.Option(help="What to do with rows of impossible errors, such as negative ones.")]
+SkipBadFiles = Annotated[bool, typer.Option("--skip-bad-files", help="Leave out damaged files, and count them.")]
 Keep = Annotated[
     str | None, typer.Option(help="Columns to pass through, separated by commas; * for all. Default: the identifiers.")
 ]
 Output = Annotated[Path, typer.Option("--output", "-o", help="File to write: .parquet, .arrow or .csv.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite a file that xdeconv did not write.")]
+Device = Annotated[Literal["cpu", "cuda"] | None, typer.Option(help="Default: cuda where there is one.")]
+Number = Annotated[Literal["float32", "float64"] | None, typer.Option(help="Default: by device.")]
+Epochs = Annotated[int | None, typer.Option(help="Most passes over the data of a fit.", min=1)]
+Tolerance = Annotated[
+    float, typer.Option(help="Stop when the fit expects to gain less than this many nats, over all rows.", min=0)
+]
+PriorWidth = Annotated[
+    float, typer.Option(help="w of the prior on covariances, a variance in the data's units.", min=0)
+]
+Seed = Annotated[int, typer.Option(help="Same seed, same result.", min=0)]
 
 
 def pairs(items: Sequence[str] | None, option: str) -> dict[str, str] | None:
@@ -96,6 +80,17 @@ def pairs(items: Sequence[str] | None, option: str) -> dict[str, str] | None:
         if "=" not in item:
             raise typer.BadParameter(f"{item!r} is not NAME=VALUE", param_hint=option)
     return dict(item.split("=", 1) for item in items) if items else None
+
+
+def numbers(items: Sequence[str] | None, option: str) -> dict[str, float]:
+    """NAME=NUMBER words as a dict."""
+    found = {}
+    for name, text in (pairs(items, option) or {}).items():
+        try:
+            found[name.strip()] = float(text)
+        except ValueError:
+            raise typer.BadParameter(f"{text!r} is not a number for {name}", param_hint=option) from None
+    return found
 
 
 def value(text: str) -> Any:
@@ -108,58 +103,137 @@ def value(text: str) -> Any:
         return text
 
 
+def listed(words: str | None) -> list[str]:
+    """Words separated by commas."""
+    return [word.strip() for word in (words or "").split(",") if word.strip()]
+
+
 def opening(
-    columns: str | None, error: Sequence[str] | None, unit: Sequence[str] | None, derive: Sequence[str] | None,
-    offset: Sequence[str] | None, inflate: Sequence[str] | None, preset: str | None, weight: str | None,
-    correlation: Sequence[str] | None = None, error_pattern: str | None = None,
-    correlation_pattern: str | None = None, log_prior: str | None = None,
+    columns: str | None, error: Sequence[str] | None, unit: Sequence[str] | None, *,
+    derive: Sequence[str] | None = None, offset: Sequence[str] | None = None, inflate: Sequence[str] | None = None,
+    preset: str | None = None, weight: str | None = None, correlation: Sequence[str] | None = None,
+    error_pattern: str | None = None, correlation_pattern: str | None = None, log_prior: str | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Arguments of xd.open, as JSON, so that a model can remember how its rows are read."""
     named = {name: {k: value(v) for k, v in (pairs(items, f"--{name}") or {}).items()}
              for name, items in (("error", error), ("offset", offset), ("inflate", inflate),
                                  ("correlation", correlation))}  # fmt: skip
     found: dict[str, Any] = {
-        "columns": [c.strip() for c in columns.split(",")] if columns else None,
+        "columns": listed(columns) or None,
         "unit": pairs(unit, "--unit"),
         "derive": [dict([d.split("=", 1)]) if "=" in d else d for d in derive] if derive else None,
         "preset": preset,
         "weight": weight,
         "error_pattern": error_pattern,
         "correlation_pattern": correlation_pattern,
-        "log_prior": [c.strip() for c in log_prior.split(",")] if log_prior else None,
+        "log_prior": listed(log_prior) or None,
         **named,
     }
     return {name: given for name, given in found.items() if given}
 
 
 def open_data(
-    data: Sequence[str], arguments: Mapping[str, Any], *, where: str | None = None, bad_rows: str = "refuse",
-    skip_bad_files: bool = False, memory: bool | None = None,
+    data: Sequence[str], arguments: Mapping[str, Any], *, where: str | None = None, bad_rows: Rows = "refuse",
+    skip_bad_files: bool = False, memory: bool | None = None, exact: Collection[str] = (),
 ) -> CatalogSource:  # fmt: skip
-    """The source that a command reads."""
-    from ..catalog._open import open_source as open_catalog
+    """The source that a command reads; a feature without noise must be said, or known, to be ``exact``."""
+    from ..catalog._open import open_source
 
-    if bad_rows not in ("refuse", "drop"):
-        raise typer.BadParameter(f"{bad_rows!r} is neither refuse nor drop", param_hint="--bad-rows")
-    return open_catalog(
+    source = open_source(
         list(data), where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files, memory=memory, **arguments
-    )  # fmt: skip
+    )
+    refuse_no_noise([name for name in source.unexplained if name not in exact])
+    return source
+
+
+def refuse_no_noise(names: Sequence[str]) -> None:
+    """Refuse features for which no error was found and of which nobody said that their values are exact."""
+    if names:
+        example = names[0]
+        raise ValueError(
+            f"no errors were found for {', '.join(names)}: name them, such as --error {example}=COLUMN or =NUMBER, "
+            f"or say that its values are exact with --error {example}=none"
+        )
 
 
 def open_for(model: Any, data: Sequence[str], arguments: Mapping[str, Any], **options: Any) -> CatalogSource:
     """The source in the coordinates of a model: as its own rows were read, unless told otherwise."""
-    from ..catalog.remembering import arguments as read_as
-
-    remembered = dict((model.meta or {}).get("open", {}))
+    remembered = _remembered(model)
     columns = arguments.get("columns") or remembered.get("columns") or list(model.labels or ())
     if not columns and "preset" not in {**remembered, **arguments}:
         raise ValueError("the model has no labels: name its columns with --columns")
-    chosen = {**read_as(remembered, columns), **arguments}
-    source = open_data(data, chosen, **options)
+    known = _read_as(remembered, columns)
+    merged = {name: {**known.get(name, {}), **given} for name, given in arguments.items() if isinstance(given, dict)}
+    chosen = {**known, **arguments, **merged}
+    exact = [name for name in _exact(model, columns) if name not in arguments.get("error", {})]
+    source = open_data(data, chosen, exact=exact, **options)
+    unused = _unused_errors(source, exact)
+    if unused:
+        say(f"note: the rows have errors of {', '.join(unused)}, which are not used: the model was fitted without them")
+        chosen["error"] = {**chosen.get("error", {}), **dict.fromkeys(unused)}
+        source = open_data(data, chosen, exact=exact, **options)
     if source.dim != model.d or (model.labels and source.labels != model.labels):
         raise ValueError(f"the model is of {list(model.labels or ())} and the rows of {list(source.labels)}")
     _refuse_other_units(model, source)
     return source
+
+
+def _exact(model: Any, columns: Sequence[str]) -> list[str]:
+    """The features that had no errors in the fit of a model, where it remembers that."""
+    known = (model.meta or {}).get("errors")
+    known = known if isinstance(known, (list, tuple)) and len(known) == len(columns) else ()
+    return [name for name, noisy in zip(columns, known, strict=False) if noisy is False]
+
+
+def _unused_errors(source: CatalogSource, exact: Sequence[str]) -> list[str]:
+    """The raw columns whose errors would give noise to features that had none in the fit."""
+    from ..catalog.remembering import noisy
+
+    found = noisy(source.recipe)
+    return list(dict.fromkeys(raw for name in exact for raw in found[name]))
+
+
+TABLES = ("error", "correlation", "unit", "offset", "inflate", "fill")
+LISTS = ("columns", "derive", "log_prior", "functions")
+TEXTS = ("preset", "weight", "error_pattern", "correlation_pattern")
+KINDS: dict[str, type] = {**dict.fromkeys(TABLES, dict), **dict.fromkeys(LISTS, list), **dict.fromkeys(TEXTS, str),
+                          "cos_dec": bool}  # fmt: skip
+
+
+def _remembered(model: Any) -> dict[str, Any]:
+    """How a model's own rows were read, as far as it can be trusted: only what a user of xd.open could have said."""
+    meta = model.meta if isinstance(model.meta, Mapping) else {}
+    found = meta.get("open") or {}
+    if not isinstance(found, Mapping):
+        raise ValueError(f"the model is damaged: how its rows were read is {found!r}, which is not a table of options")
+    unknown = [str(name) for name in found if name not in KINDS]
+    if unknown:
+        raise ValueError(f"the rows of the model were read with {', '.join(unknown)}, which this xdeconv does not know")
+    for name, given in found.items():
+        if not (isinstance(given, KINDS[name]) and _plain(name, given)):
+            raise ValueError(f"the model is damaged: the {name} of its rows is {given!r}")
+    return dict(found)
+
+
+def _plain(name: str, given: Any) -> bool:
+    """Whether all is text or numbers; what features are derived by may be a list of these, or of such lists."""
+    if isinstance(given, Mapping):
+        return all(isinstance(v, (str, int, float, type(None))) for v in given.values())
+    if name == "derive":
+        return all(isinstance(v, (str, list)) or (isinstance(v, Mapping) and _plain(name, v)) for v in given)
+    return not isinstance(given, list) or all(isinstance(v, str) for v in given)
+
+
+def _read_as(remembered: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
+    """Arguments of xd.open from what a model remembers."""
+    from ..catalog.remembering import arguments
+
+    try:
+        found = arguments(remembered, columns)
+    except (TypeError, LookupError, AttributeError) as problem:
+        derive = remembered.get("derive")
+        raise ValueError(f"the model is damaged: the features of its rows are derived by {derive!r}") from problem
+    return found if columns else {name: given for name, given in found.items() if name != "columns"}
 
 
 def _refuse_other_units(model: Any, source: Any) -> None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from . import options
+from . import options, outputs
 from .app import app, say, stop, tell
 from .fit import chosen_method, save
 
 if TYPE_CHECKING:
     from ..studies._select import Selection
-
-PICTURES = (".png", ".pdf", ".svg")
 
 
 @app.command()
@@ -22,28 +21,38 @@ def select(
     data: options.Data,
     components: Annotated[str, typer.Option("--components", "-k", help="Numbers of Gaussians to try, such as 4,8,16.")],
     columns: options.Columns = None,
-    criterion: Annotated[str, typer.Option(help="held-out, cv (cross-validation), bic or aic.")] = "held-out",
+    criterion: Annotated[
+        Literal["held-out", "cv", "bic", "aic"], typer.Option(help="What judges; cv is cross-validation.")
+    ] = "held-out",
     rule: Annotated[
-        str, typer.Option(help="best, or one-se: the smallest number within one standard error of the best.")
+        Literal["best", "one-se"], typer.Option(help="one-se: the smallest within one standard error of the best.")
     ] = "best",
     folds: Annotated[int, typer.Option(help="Parts of the rows that cv leaves out in turn.", min=2)] = 5,
     validation: Annotated[float, typer.Option(help="Fraction of the rows that held-out judges by.", max=0.9)] = 0.2,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Picture of the curve: .png, .pdf or .svg.")
     ] = None,
-    model: Annotated[Path | None, typer.Option(help="File for the chosen model (.safetensors).")] = None,
-    results: Annotated[
-        Path | None, typer.Option(help="File of finished fits (.jsonl): the same command goes on from there.")
+    chosen_model: Annotated[
+        Path | None, typer.Option("--model", help="File for the chosen model (.safetensors).")
     ] = None,
-    moves: Annotated[str, typer.Option(help="none, or auto: split, merge and revive components.")] = "auto",
-    epochs: Annotated[int | None, typer.Option(help="Most passes over the data of each fit.", min=1)] = None,
+    results: Annotated[
+        Path | None, typer.Option(help="File of finished fits (.jsonl): the same command resumes from there.")
+    ] = None,
+    force: options.Force = False,
+    moves: Annotated[
+        Literal["none", "auto"], typer.Option(help="Split, merge and revive components between passes.")
+    ] = "auto",
+    epochs: options.Epochs = None,
     restarts: Annotated[int, typer.Option(help="Starts of each fit, the first grown; the best is kept.", min=1)] = 1,
-    tol: Annotated[float, typer.Option(help="Stop when the log-likelihood changes by less in an epoch.")] = 1e-5,
-    prior: Annotated[float, typer.Option(help="w of the prior on covariances, a variance in the data's units.")] = 0.0,
-    seed: Annotated[int, typer.Option(help="Same seed, same result.")] = 0,
+    tol: options.Tolerance = 0.1,
+    prior: options.PriorWidth = 0.0,
+    seed: options.Seed = 0,
     where: options.Where = None,
     error: options.Errors = None,
     unit: options.Units = None,
+    correlation: options.Correlation = None,
+    error_pattern: options.ErrorPattern = None,
+    correlation_pattern: options.CorrelationPattern = None,
     derive: options.Derive = None,
     offset: options.Offset = None,
     inflate: options.Inflate = None,
@@ -51,14 +60,17 @@ def select(
     weight: options.Weight = None,
     bad_rows: options.BadRows = "refuse",
     skip_bad_files: options.SkipBadFiles = False,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda. Default: cuda where there is one.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="float32 or float64. Default: by device.")] = None,
+    device: options.Device = None,
+    dtype: options.Number = None,
     config: options.Config = None,
 ) -> None:  # fmt: skip
     """Choose the number of Gaussians: print a table of scores, draw the curve, write the chosen model."""
     sizes = numbers(components)
-    refuse_words(output, moves)
-    arguments = options.opening(columns, error, unit, derive, offset, inflate, preset, weight)
+    refuse_targets(output, chosen_model, results, [*data, config], force)
+    arguments = options.opening(
+        columns, error, unit, derive=derive, offset=offset, inflate=inflate, preset=preset, weight=weight,
+        correlation=correlation, error_pattern=error_pattern, correlation_pattern=correlation_pattern,
+    )  # fmt: skip
     source = options.open_data(data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
     say(source.describe())
     from ..studies import _select as selection
@@ -67,18 +79,18 @@ def select(
                                 "dtype": dtype}  # fmt: skip
     settings |= {"method": chosen_method("em", prior)} if prior > 0 else {}
     found = selection.select(
-        source, sizes, criterion, rule=rule, folds=folds, validation=validation, seed=seed, results=results,  # type: ignore[arg-type]
+        source, sizes, criterion, rule=rule, folds=folds, validation=validation, seed=seed, results=results,
         verbose=True, **settings,
     )  # fmt: skip
     tell(str(found))
     draw(found, output)
-    if model is not None and found.result is not None:
-        remembered = {"open": source.opening(), "where": where, "data": list(data),
+    if chosen_model is not None and found.result is not None:
+        remembered = {"where": where, "data": list(data),
                       "options": {"components": found.best, "criterion": criterion, "seed": seed}}  # fmt: skip
-        save(found.result, model, remembered, source.notes)
-        say(f"{found.best} components: {model}")
+        save(found.result, chosen_model, remembered, source.notes)
+        say(f"{found.best} components: {chosen_model}")
     if found.interrupted:
-        again = "" if results is None else f": the same command goes on from {results}"
+        again = "" if results is None else f": the same command resumes from {results}"
         stop(130, f"interrupted with {len(found.table)} of {len(sizes)} numbers done{again}")
 
 
@@ -91,17 +103,21 @@ def numbers(words: str) -> list[int]:
         raise typer.BadParameter(text, param_hint="--components") from None
 
 
-def refuse_words(output: Path | None, moves: str) -> None:
-    """What cannot be drawn or done is better refused before the fits."""
-    if output is not None and output.suffix.lower() not in PICTURES:
-        raise typer.BadParameter(f"{output} ends in none of {', '.join(PICTURES)}", param_hint="--output")
-    if moves not in ("none", "auto"):
-        raise typer.BadParameter(f"{moves!r} is neither none nor auto", param_hint="--moves")
+def refuse_targets(
+    output: Path | None, model: Path | None, results: Path | None, inputs: Sequence[str | Path | None], force: bool
+) -> None:
+    """What must not be written is better refused before the fits."""
+    if output is not None:
+        outputs.checked(output, inputs, force, outputs.PICTURES)
+    if model is not None:
+        outputs.checked(model, inputs, force, outputs.MODELS, "--model")
+    if results is not None:
+        outputs.refuse_input(results, [*inputs, output, model], "--results")
 
 
 def draw(found: Selection, output: Path | None) -> None:
     """The curve, as a picture."""
     if output is None:
         return
-    found.plot().figure.savefig(output)  # type: ignore[union-attr]
+    outputs.save_picture(found.plot().figure, output)  # type: ignore[arg-type]
     say(f"the curve: {output}")

@@ -20,7 +20,7 @@ from ..rows.batch import Batch
 from ..rows.data import Source, as_source
 from ..rows.resident import Cache, checked_cache
 from ..search.moves import Moves
-from ..system.files import locked
+from ..system.files import locked, refuse_foreign
 from ..system.ranks import rank
 from ..system.threads import small_algebra
 from .history import Callback
@@ -109,6 +109,8 @@ def fit(
     if source.rows == 0:
         raise ValueError("there are no rows to fit")
     source, held_out = hold_out(source, validation, seed)
+    if held_out is not None:
+        log.info("%s rows to fit, %s rows held out", f"{source.rows:,}", f"{held_out.rows:,}")
     if mixture is not None and restarts > 1:
         raise ValueError("restarts try new starts: give mixture= or restarts=, not both")
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
@@ -148,7 +150,7 @@ def fit(
     )
     refuse_too_little(plan, source, held_out)
     algebra = small_algebra() if chosen.type == "cpu" else nullcontext()
-    with _alone(checkpoint), algebra, show_progress(verbose, plan.epochs * plan.restarts) as shown:
+    with _alone(checkpoint, resume), algebra, show_progress(verbose, plan.epochs * plan.restarts) as shown:
         return run(plan, source, held_out, [shown] + ([callback] if callback else []))
 
 
@@ -158,9 +160,13 @@ def _said(rows: int, method: Method, search: Moves | None, batch_rows: int | Non
     return f"fitting {rows:,} rows by {kind}, {'without' if search is None else 'with'} moves"
 
 
-def _alone(checkpoint: str | os.PathLike[str] | None) -> AbstractContextManager[None]:
-    """The checkpoint held against other fits, by the one rank that writes it."""
-    return nullcontext() if checkpoint is None or rank() > 0 else locked(checkpoint)
+def _alone(checkpoint: str | os.PathLike[str] | None, resume: bool) -> AbstractContextManager[None]:
+    """The checkpoint held against other fits, by the one rank that writes it; a file of another kind is refused."""
+    if checkpoint is None or rank() > 0:
+        return nullcontext()
+    if not resume:  # which reads it first, and says what is wrong with it
+        refuse_foreign(checkpoint, "checkpoint")
+    return locked(checkpoint)
 
 
 def chosen_device(device: str | torch.device | None) -> torch.device:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from numbers import Real
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..catalog.stream import CatalogSource
 from ..kernels.options import Options
 from ..methods import EM, Accelerated, Method, described, suited_batch, suited_step
 from ..methods.accelerated import DOUBLE, SINGLE
@@ -20,6 +20,7 @@ from ..mixture._mixture import Mixture
 from ..rows.data import ArraySource, Source, as_source, split
 from ..rows.resident import Cache
 from ..search.moves import Moves
+from ..system.files import checksum
 from .initial import Start
 
 log = logging.getLogger("xdeconv")
@@ -112,15 +113,9 @@ def in_batches(source: Source, device: torch.device) -> bool:
 
 
 def _has_log_prior(source: Source) -> bool:
+    if isinstance(source, CatalogSource):
+        return bool(source.recipe.log_prior)
     return isinstance(source, ArraySource) and source.batch.log_prior is not None
-
-
-def checksum(*arrays: np.ndarray) -> int:
-    """One number that changes with any value of some arrays."""
-    total = 0
-    for array in arrays:
-        total = zlib.crc32(np.ascontiguousarray(array).tobytes(), total)
-    return total
 
 
 def data_checksum(source: Source) -> int | None:

@@ -9,7 +9,7 @@ given as everywhere: ``data`` (n, d) with NaN for missing, ``noise`` as variance
 'x [mas]'
 """
 
-from .axes import axis_title, new_axes, opacity, span
+from .axes import axis_title, explain, new_axes, opacity, span
 from .calibrating import calibration, misfit, pit
 from .components import ellipses
 from .conditionals import conditional_1d, conditional_map
@@ -32,6 +32,7 @@ __all__ = [
     "density_2d",
     "ellipses",
     "enclosing_levels",
+    "explain",
     "history",
     "marginal_1d",
     "misfit",

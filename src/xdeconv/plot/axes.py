@@ -21,9 +21,12 @@ Given = Mapping[Any, float]
 
 INSTALL = "pictures need matplotlib: pip install 'xdeconv[plot]'"
 TAIL = 0.003  # of the probability, beyond each end of an axis
-FAINTEST = 0.08  # opacity of the lightest component
+HEAVY = 0.01  # weight of a component that an axis must not cut off
+REACH = 3.3  # standard deviations of such a component that are shown
+FAINTEST, FAINT_OF_FEW, FEW = 0.08, 0.45, 12  # opacity of the lightest component, and where there are few
 CROWD = 80  # as many components of equal weight may all be opaque
-DENSITY, COMPONENT, DATA, NOISY = "Blues", "tab:orange", "0.25", "tab:red"
+DENSITY, COMPONENT, DATA, NOISY = "Blues", "#e8590c", "0.25", "tab:red"
+ON_DARK = "#40c4ff"  # components over a dark map
 
 
 def new_axes(rows: int = 1, columns: int = 1, size: float | tuple[float, float] = 4.0, **options: Any) -> Any:
@@ -94,6 +97,36 @@ def name_axes(ax: Axes, mixture: Mixture, coordinates: Sequence[Coordinate]) -> 
     return ax
 
 
+def view(mixture: Mixture, coordinate: Coordinate, tail: float = TAIL) -> Limits:
+    """The interval of a coordinate to draw: what :func:`span` says, and all of every component that has some weight.
+
+    A component that is far wider than the rest widens it at most to twice its length on either side.
+    """
+    low, high = span(mixture, coordinate, tail)
+    line = mixture.marginal([coordinate])
+    heavy = line.weights >= HEAVY
+    mean, reach = line.means[heavy, 0], REACH * np.sqrt(line.covariances[heavy, 0, 0])
+    room = high - low
+    low = max(min([low, *(mean - reach)]), low - room)
+    high = min(max([high, *(mean + reach)]), high + room)
+    return float(low), float(high)
+
+
+def views(
+    mixture: Mixture, coordinates: Sequence[Coordinate], limits: Any = None, rows: Array | None = None,
+    tail: float = TAIL,
+) -> list[Limits]:  # fmt: skip
+    """Limits of each coordinate: those given, as a sequence or as {coordinate: (low, high)}, else what shows all."""
+    if limits is not None and not isinstance(limits, Mapping):
+        return list(limits)
+    told = {mixture.indices(name)[0]: ends for name, ends in (limits or {}).items()}
+    found = []
+    for i, a in enumerate(mixture.indices(coordinates)):
+        whole = view(mixture, a, tail)
+        found.append(told.get(a) or (whole if rows is None else with_rows(whole, rows[:, i])))
+    return found
+
+
 def span(mixture: Mixture, coordinate: Coordinate, tail: float = TAIL) -> Limits:
     """The interval of a coordinate that leaves about ``tail`` of the probability beyond each end.
 
@@ -142,7 +175,8 @@ def opacity(weights: Array) -> Array:
     numpy.ndarray (k,)
         Opacities between 0 and 1.
     """
-    return crowding(weights) * np.minimum(FAINTEST + (1 - FAINTEST) * weights / weights.max(), 1.0)  # rounding
+    faintest = FAINTEST + (FAINT_OF_FEW - FAINTEST) * min(1.0, FEW / len(weights)) ** 2
+    return crowding(weights) * np.minimum(faintest + (1 - faintest) * weights / weights.max(), 1.0)  # rounding
 
 
 def crowding(weights: Array) -> float:
@@ -156,10 +190,10 @@ def at(mixture: Mixture, given: Given | None) -> Mixture:
 
 
 def some(mixture: Mixture, coordinates: Sequence[Coordinate], count: int) -> Mixture:
-    """The marginal of exactly ``count`` coordinates."""
+    """The marginal of exactly ``count`` coordinates, to be asked at true values: it expects no errors of them."""
     if isinstance(coordinates, str) or len(coordinates) != count:
         raise ValueError(f"give {count} coordinates, by label or index, got {coordinates!r}")
-    return mixture.marginal(coordinates)
+    return mixture.marginal(coordinates).with_(meta={})
 
 
 def rows_of(mixture: Mixture, data: Any, noise: Any = None, error: Any = None) -> Batch:
@@ -188,9 +222,35 @@ def thin(rows: int, most: int, seed: int = 0) -> Array:
     return np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))
 
 
+def explain(ax: Axes) -> None:
+    """A legend below the figure of all that its axes name.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+        Any axes of the figure.
+    """
+    named: dict[str, Any] = {}
+    figure: Any = ax.figure
+    for part in figure.axes:
+        handles, labels = part.get_legend_handles_labels()
+        named |= dict(zip(labels, handles, strict=True))
+        own = part.get_legend()
+        if own is not None:
+            own.remove()
+    if any(label.startswith("components,") for label in named):
+        named.pop("components", None)  # the same colour twice
+    if named:
+        columns = max(1, min(len(named), int(figure.get_figwidth() / 2.2)))
+        figure.legend(
+            named.values(), named.keys(), loc="outside lower center", ncols=columns, fontsize="small", frameon=False
+        )
+
+
 def scatter(ax: Axes, values: Array, color: Any = DATA, zorder: float = 1.0) -> None:
     """Rows (n, 2) as dots: small and faint when there are many, so that crowds show as shades."""
     seen = values[np.isfinite(values).all(axis=1)]
     crowd = np.sqrt(max(len(seen), 1) / 200)
     size, alpha = float(np.clip(5 / crowd, 1.5, 5)), float(np.clip(0.8 / crowd, 0.25, 0.8))
     ax.plot(seen[:, 0], seen[:, 1], ".", color=color, alpha=alpha, ms=size, mew=0, rasterized=True, zorder=zorder)
+    ax.plot([], [], ".", color=color, ms=8, mew=0, label="rows")

@@ -22,7 +22,7 @@ def ellipses(
     given: Given | None = None,
     sigma: float = 1.0,
     color: Any = COMPONENT,
-    linewidth: float = 1.2,
+    linewidth: float = 1.6,
 ) -> Axes:
     """An ellipse of ``sigma`` standard deviations for each component; the heavier, the more opaque.
 
@@ -40,7 +40,7 @@ def ellipses(
         Standard deviations that an ellipse spans.
     color : colour of matplotlib, optional
         Of all ellipses.
-    linewidth : float, default 1.2
+    linewidth : float, default 1.6
         Of all ellipses, in points.
 
     Returns
@@ -48,6 +48,7 @@ def ellipses(
     matplotlib.axes.Axes
         The axes drawn on.
     """
+    view = None if ax is None else (ax.get_xlim(), ax.get_ylim(), bool(ax.collections))
     mixture = at(mixture, given)
     pair = some(mixture, coordinates, 2)
     ax = new_axes() if ax is None else ax
@@ -58,10 +59,13 @@ def ellipses(
     colors[:, 3] *= opacity(pair.weights)
     order = np.argsort(pair.weights)
     curves = outlines(pair.means, pair.covariances, sigma)[order]
-    ax.add_collection(
-        LineCollection(list(curves), colors=colors[order], lw=linewidth * max(crowding(pair.weights), 0.4))
-    )
-    ax.autoscale_view()
+    width = linewidth * max(crowding(pair.weights), 0.4)
+    ax.add_collection(LineCollection(list(curves), colors=colors[order], lw=width, zorder=2.5))
+    ax.plot([], [], color=color, lw=linewidth, label=f"components, {sigma:g}σ")
+    if view is not None and view[2]:
+        ax.set(xlim=view[0], ylim=view[1])
+    else:
+        ax.autoscale_view()
     return name_axes(ax, mixture, coordinates)
 
 

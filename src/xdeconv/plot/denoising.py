@@ -78,7 +78,7 @@ def denoised(
     lost = int((~seen).sum())
     left.set_title(f"measured: {seen.sum()} rows" + (f" ({lost} miss a value)" if lost else ""), fontsize="medium")
     right.set_title(f"denoised: {rows.n} rows", fontsize="medium")
-    pair = mixture.marginal(chosen)
+    pair = some(mixture, chosen, 2)
     for ax in (left, right):
         _contours(ax, pair, limits, bins)
         ax.set(xlim=limits[0], ylim=limits[1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,9 +24,12 @@ from .axes import (  # fmt: skip
     name_axes,
     new_axes,
     opacity,
+    rows_of,
+    scatter,
     some,
-    span,
-    with_rows,
+    thin,
+    values_of,
+    views,
 )
 from .convolving import noisy_density
 
@@ -43,11 +46,13 @@ def density_2d(
     ax: Axes | None = None,
     *,
     given: Given | None = None,
-    limits: tuple[Limits, Limits] | None = None,
+    limits: Any = None,
     enclosed: Sequence[float] = ENCLOSED,
     bins: int = 200,
     cmap: str = DENSITY,
     alpha: float = 1.0,
+    data: Any = None,
+    points: int = 5000,
 ) -> Axes:
     """The density of two coordinates, at ``given`` others: bands that enclose given fractions of what is shown.
 
@@ -61,9 +66,9 @@ def density_2d(
         Where to draw; a new figure by default.
     given : dict, optional
         Values at which other coordinates are held: {label or number: value}.
-    limits : tuple, optional
-        The interval that is shown, (low, high), or one for each axis; by default what holds nearly all of the
-        density.
+    limits : tuple or dict, optional
+        The intervals that are shown: (low, high) of both, or {coordinate: (low, high)} of some; by default what
+        shows every component of some weight.
     enclosed : sequence of float, optional
         Fractions of the probability that the bands enclose.
     bins : int, default 200
@@ -71,7 +76,11 @@ def density_2d(
     cmap : str, optional
         A colour map of matplotlib.
     alpha : float, default 1.0
-        Opacity of the bands.
+        Opacity of the bands; at most 0.75 over rows.
+    data : array-like (n, d), table or Batch, optional
+        Noisy rows, drawn as dots behind the bands; NaN is missing.
+    points : int, default 5000
+        At most so many rows are drawn.
 
     Returns
     -------
@@ -83,12 +92,18 @@ def density_2d(
     ax = new_axes() if ax is None else ax
     from matplotlib import colormaps
 
-    wide, high = limits or (span(pair, 0), span(pair, 1))
+    rows = None if data is None else values_of(rows_of(mixture, data), mixture.indices(coordinates))
+    wide, high = views(mixture, coordinates, limits, rows)
+    if rows is not None:
+        scatter(ax, rows[thin(len(rows), points)], zorder=0)
+        alpha = min(alpha, 0.75)
     x, y, density = on_grid(pair, wide, high, bins)
     levels = enclosing_levels(density, enclosed)
     shades = colormaps[cmap](np.linspace(0.05, 0.9, len(levels)))
     ax.contourf(x, y, density, levels=[*levels, np.inf], colors=shades, alpha=alpha)
     ax.contour(x, y, density, levels=levels, colors="k", linewidths=0.4, alpha=0.5)
+    least, most = 100 * min(enclosed), 100 * max(enclosed)
+    ax.fill([], [], color=shades[len(shades) // 2], label=f"true density: {least:g} to {most:g} % within contours")
     ax.set(xlim=wide, ylim=high)
     return name_axes(ax, mixture, coordinates)
 
@@ -102,7 +117,7 @@ def marginal_1d(
     noise: Any = None,
     error: Any = None,
     given: Given | None = None,
-    limits: Limits | None = None,
+    limits: Limits | Mapping[Any, Limits] | None = None,
     components: bool = True,
     bins: int = 400,
 ) -> Axes:
@@ -127,9 +142,9 @@ def marginal_1d(
         Standard deviations, instead of ``noise``.
     given : dict, optional
         Values at which other coordinates are held: {label or number: value}.
-    limits : tuple, optional
-        The interval that is shown, (low, high), or one for each axis; by default what holds nearly all of the
-        density.
+    limits : tuple or dict, optional
+        The interval that is shown: (low, high) or {coordinate: (low, high)}; by default what shows every component
+        of some weight, and the values.
     components : bool, default True
         Whether the components are drawn too.
     bins : int, default 400
@@ -144,15 +159,15 @@ def marginal_1d(
     line = some(mixture, [coordinate], 1)
     ax = new_axes() if ax is None else ax
     values, variances = _observed(data, noise, error)
-    low, high = limits or with_rows(span(line, 0), values)
+    ((low, high),) = views(mixture, [coordinate], [limits] if isinstance(limits, tuple) else limits, values[:, None])
     x = np.linspace(low, high, bins)
     if len(values):
         _histogram(ax, values, low, high)
     if components:
         _components(ax, line, x)
-    ax.plot(x, np.exp(line.log_prob(x[:, None])), color="k", lw=1.2)
+    ax.plot(x, np.exp(line.log_prob(x[:, None])), color="k", lw=1.2, label="true density")
     if variances is not None and len(values):
-        ax.plot(x, noisy_density(line, x, variances), "--", color=NOISY, lw=1.0)
+        ax.plot(x, noisy_density(line, x, variances), "--", color=NOISY, lw=1.0, label="expected with noise")
     ax.set_xlim(low, high)
     ax.set_ylim(bottom=0)
     ax.set_xlabel(axis_title(mixture, coordinate))
@@ -196,13 +211,14 @@ def _components(ax: Axes, line: Mixture, x: Array) -> None:
     colors = np.tile(to_rgba(COMPONENT), (line.k, 1))
     colors[:, 3] = opacity(line.weights)[order]
     curves = np.stack(np.broadcast_arrays(x, each), axis=-1)
-    ax.add_collection(LineCollection(list(curves), colors=colors, lw=0.8 * max(crowding(line.weights), 0.5)))
+    ax.add_collection(LineCollection(list(curves), colors=colors, lw=1.2 * max(crowding(line.weights), 0.4)))
+    ax.plot([], [], color=COMPONENT, lw=1.2, label="components")
 
 
 def _histogram(ax: Axes, values: Array, low: float, high: float) -> None:
     inside = values[(values >= low) & (values <= high)]
     share = np.full(len(inside), BARS / ((high - low) * len(values)))
-    ax.hist(inside, bins=BARS, range=(low, high), weights=share, color=DATA, alpha=0.2)
+    ax.hist(inside, bins=BARS, range=(low, high), weights=share, color=DATA, alpha=0.2, label="histogram of rows")
 
 
 def _observed(data: Any, noise: Any, error: Any) -> tuple[Array, Array | None]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..mixture._mixture import Coordinate, Mixture
 from .axes import (  # fmt: skip
+    ON_DARK,
     Array,
     Given,
     Limits,
@@ -19,11 +20,11 @@ from .axes import (  # fmt: skip
     rows_of,
     scatter,
     some,
-    span,
     thin,
     values_of,
-    with_rows,
+    views,
 )
+from .components import ellipses
 from .densities import enclosing_levels, on_grid
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ def colour_magnitude(
     noise: Any = None,
     error: Any = None,
     given: Given | None = None,
+    limits: Any = None,
+    components: bool = False,
     bins: int = 300,
     points: int = 5000,
     cmap: str = "magma",
@@ -80,6 +83,10 @@ def colour_magnitude(
         Standard deviations (n, p) or (p,), instead of ``noise``.
     given : dict, optional
         Values at which other coordinates are held: {label or number: value}.
+    limits : dict, optional
+        Ends of axes: {coordinate: (low, high)} of some; by default what shows every component of some weight.
+    components : bool, default False
+        Whether each component is drawn as an ellipse of one standard deviation.
     bins : int, default 300
         Points of the grid along an axis.
     points : int, default 5000
@@ -97,11 +104,9 @@ def colour_magnitude(
     mixture = at(mixture, given)
     colour, magnitude = mixture.indices(_photometry(mixture) if coordinates is None else coordinates)
     pair = some(mixture, [colour, magnitude], 2)
-    wide, high = span(pair, 0, 0.001), span(pair, 1, 0.001)
     rows = None if data is None else rows_of(mixture, data, noise, error)
-    if rows is not None:
-        values = values_of(rows, [colour, magnitude])
-        wide, high = with_rows(wide, values[:, 0]), with_rows(high, values[:, 1])
+    values = np.empty((0, 2)) if rows is None else values_of(rows, [colour, magnitude])
+    wide, high = views(mixture, [colour, magnitude], limits, values, tail=0.001)
     if ax is None:
         found = new_axes(1, 1 if rows is None else 2, 4.4, sharex=True, sharey=True)
         ax = found if rows is None else found[0, 1]
@@ -112,6 +117,8 @@ def colour_magnitude(
     elif rows is not None:
         _rows(ax, values, covariances_of(rows, [colour, magnitude]), points)
     _density(ax, pair, wide, high, bins, cmap)
+    if components:
+        ellipses(pair, [0, 1], ax, color=ON_DARK)
     ax.set(xlim=wide, ylim=high[::-1])
     return name_axes(ax, mixture, [colour, magnitude])
 
@@ -124,6 +131,8 @@ def _density(ax: Axes, pair: Mixture, wide: Limits, high: Limits, bins: int, cma
     norm = LogNorm(top / DEEPEST, top, clip=True)
     ax.pcolormesh(x, y, np.maximum(density, top / DEEPEST), norm=norm, cmap=cmap, rasterized=True)
     ax.contour(x, y, density, levels=enclosing_levels(density, CONTOURS), colors="w", linewidths=0.6, alpha=0.7)
+    shares = f"{CONTOURS[0]:.0%} to {CONTOURS[-1]:.0%}"
+    ax.plot([], [], color="0.75", lw=0.8, label=f"{shares} of true values within contours")
 
 
 def _rows(ax: Axes, values: Array, S: Array, points: int) -> None:
@@ -133,7 +142,6 @@ def _rows(ax: Axes, values: Array, S: Array, points: int) -> None:
     if sd.any():
         x, y = np.nanquantile(values[:, 0], 0.95), np.nanquantile(values[:, 1], 0.1)
         ax.errorbar([x], [y], xerr=sd[:1], yerr=sd[1:], color="tab:red", capsize=2, label="median error")
-        ax.legend(loc="lower left", fontsize="small")
 
 
 def _photometry(mixture: Mixture) -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..mixture._mixture import Coordinate, Mixture
 from ..rows.units import ANGLES, factor
-from .axes import Array, Given, at, new_axes, rows_of, scatter, thin, unit_of, values_of
+from .axes import Array, Given, at, new_axes, rows_of, scatter, some, thin, unit_of, values_of, views
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 POSITIONS = (("ra", "dec"), ("l", "b"), ("ecl_lon", "ecl_lat"), ("ra_deg", "dec_deg"))
 SQUARE_DEGREES = (180 / np.pi) ** 2
 RANGE = 1e3  # of densities, from the darkest to the brightest
+FIELD = 60.0  # degrees: what is smaller is drawn by itself
 BRIGHTEST = 0.998  # quantile of the sky: the poles, where a longitude means nothing, must not set the scale
 
 
@@ -27,14 +28,16 @@ def sky(
     *,
     data: Any = None,
     given: Given | None = None,
+    limits: Any = None,
     center: float = 0.0,
     bins: int = 180,
     points: int = 5000,
     cmap: str = "magma",
 ) -> Axes:
-    """The density per square degree over the whole sky, on a logarithmic scale, with east to the left.
+    """The density per square degree over the sky, on a logarithmic scale, with east to the left.
 
-    What the model puts beyond 360 degrees or over a pole is shown where it is on the sky.
+    The whole sky is drawn, or, where all lies within 60 degrees or ``limits`` are given, that part of it. What the
+    model puts beyond 360 degrees or over a pole is shown where it is on the sky.
 
     Parameters
     ----------
@@ -43,11 +46,13 @@ def sky(
     coordinates : sequence of str or int, optional
         A longitude and a latitude in degrees or the model's unit; by default ra and dec, or l and b.
     ax : matplotlib.axes.Axes, optional
-        Where to draw: an axes of the projection "mollweide"; a new figure by default.
+        Where to draw the whole sky: an axes of the projection "mollweide"; a new figure by default.
     data : array-like (n, d), table or Batch, optional
         Rows to be drawn as dots.
     given : dict, optional
         Values at which other coordinates are held: {label or number: value}.
+    limits : dict, optional
+        The part of the sky to draw: {coordinate: (low, high)}, in the model's units.
     center : float, default 0.0
         The longitude in the middle, in degrees.
     bins : int, default 180
@@ -63,23 +68,60 @@ def sky(
         The axes drawn on.
     """
     mixture = at(mixture, given)
-    longitude, latitude = mixture.indices(_positions(mixture, coordinates))
+    chosen = mixture.indices(_positions(mixture, coordinates))
+    to_degrees = np.array([_degrees(mixture, a) for a in chosen])
+    values = None if data is None else values_of(rows_of(mixture, data), chosen)
+    rows = np.empty((0, 2)) if values is None else values[thin(len(values), points)] * to_degrees
+    ends = zip(views(mixture, chosen, limits), to_degrees, strict=True)
+    field = [(low * scale, high * scale) for (low, high), scale in ends]
+    if ax is None and (limits or _is_field(field)):
+        return _field(mixture, chosen, to_degrees, field, rows, bins, cmap)
     if ax is None:
         ax = new_axes(1, 1, (8.0, 4.6), subplot_kw={"projection": "mollweide"})
-    from matplotlib.colors import LogNorm
-
-    to_degrees = np.array([_degrees(mixture, a) for a in (longitude, latitude)])
-    x, y, density = sky_density(mixture.marginal([longitude, latitude]), to_degrees, center, bins)
-    top = np.quantile(density, BRIGHTEST)
-    norm = LogNorm(top / RANGE, top, clip=True)
-    drawn = ax.pcolormesh(-np.radians(x), np.radians(y), density, norm=norm, cmap=cmap, rasterized=True)
-    ax.figure.colorbar(drawn, ax=ax, shrink=0.7, pad=0.03, extend="both", label="density per square degree")
-    if data is not None:
-        rows = values_of(rows_of(mixture, data), [longitude, latitude]) * to_degrees
-        rows = rows[thin(len(rows), points)]
+    x, y, density = sky_density(some(mixture, chosen, 2), to_degrees, center, bins)
+    _colours(ax, -np.radians(x), np.radians(y), density, cmap)
+    if len(rows):
         longitudes = np.mod(rows[:, 0] - center + 180, 360) - 180
         scatter(ax, np.radians(np.stack([-longitudes, rows[:, 1]], axis=1)), "w", zorder=2)
-    return _graticule(ax, mixture, (longitude, latitude), center)
+    return _graticule(ax, mixture, (chosen[0], chosen[1]), center)
+
+
+def _colours(ax: Axes, x: Array, y: Array, density: Array, cmap: str) -> None:
+    """The density in each cell, on a logarithmic scale, with a bar that says what colours mean."""
+    from matplotlib.colors import LogNorm
+
+    top = np.quantile(density, BRIGHTEST)
+    top = top if top > density.max() / RANGE**2 else density.max()  # a spot on an empty sky
+    drawn = ax.pcolormesh(x, y, density, norm=LogNorm(top / RANGE, top, clip=True), cmap=cmap, rasterized=True)
+    ax.figure.colorbar(drawn, ax=ax, shrink=0.7, pad=0.03, extend="both", label="density per square degree")
+
+
+def _is_field(field: Sequence[Any]) -> bool:
+    """Whether all lies in a part of the sky that is nearly flat, away from the poles."""
+    (west, east), (south, north) = field
+    return east - west < FIELD and north - south < FIELD and max(abs(south), abs(north)) < FIELD
+
+
+def _field(
+    mixture: Mixture, chosen: Sequence[int], to_degrees: Array, field: Sequence[Any], rows: Array, bins: int, cmap: str
+) -> Axes:
+    """A part of the sky, east to the left, as wide as it is high where a degree is a degree."""
+    (west, east), (south, north) = field
+    ax = new_axes(1, 1, (6.4, 5.2))
+    x, y = np.linspace(west, east, bins + 1), np.linspace(south, north, bins + 1)
+    lon, lat = np.meshgrid((x[1:] + x[:-1]) / 2, (y[1:] + y[:-1]) / 2)
+    pair = some(mixture, chosen, 2)
+    density = np.exp(pair.log_prob(np.stack([lon, lat], axis=-1).reshape(-1, 2) / to_degrees)).reshape(lon.shape)
+    density = density / to_degrees.prod() / np.cos(np.radians(lat))
+    _colours(ax, x, y, np.maximum(density, np.finfo(float).tiny), cmap)
+    if len(rows):
+        scatter(ax, rows, "w", zorder=2)
+    names = mixture.labels or {chosen[0]: "longitude", chosen[1]: "latitude"}
+    ax.set(xlabel=f"{names[chosen[0]]} [deg]", ylabel=f"{names[chosen[1]]} [deg]")
+    ax.set(xlim=(east, west), ylim=(south, north))
+    ax.set_aspect(1 / np.cos(np.radians((south + north) / 2)))
+    ax.ticklabel_format(useOffset=False)
+    return ax
 
 
 def sky_density(pair: Mixture, to_degrees: Array, center: float, bins: int) -> tuple[Array, Array, Array]:
@@ -121,7 +163,7 @@ def _degrees(mixture: Mixture, coordinate: int) -> float:
     """What turns a coordinate into degrees."""
     unit = unit_of(mixture, coordinate) or "deg"
     if unit not in ANGLES:
-        raise ValueError(f"coordinate {coordinate} is in {unit!r}, which is no angle on the sky")
+        raise ValueError(f"coordinate {coordinate} is in {unit!r}, which is not an angle on the sky")
     return factor(unit, "deg", "a position")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..mixture._mixture import Coordinate, Mixture
-from .axes import Array, Given, Limits, at, covariances_of, new_axes, rows_of, scatter, span, thin, values_of, with_rows
+from .axes import Array, Given, Limits, at, covariances_of, explain, new_axes, rows_of, scatter, thin, values_of, views
 from .components import ellipses
 from .densities import density_2d, marginal_1d
 
@@ -26,6 +26,7 @@ def corner(
     noise: Any = None,
     error: Any = None,
     given: Given | None = None,
+    limits: Any = None,
     components: bool = False,
     size: float = 2.2,
     points: int = 5000,
@@ -50,6 +51,8 @@ def corner(
         Standard deviations (n, p) or (p,), instead of ``noise``.
     given : dict, optional
         Values at which other coordinates are held: {label or number: value}.
+    limits : dict, optional
+        Ends of axes: {coordinate: (low, high)} of some; by default what shows every component of some weight.
     components : bool, default False
         Whether the components are drawn too.
     size : float, default 2.2
@@ -73,7 +76,7 @@ def corner(
     rows = np.empty((0, len(chosen))) if batch is None else values_of(batch, chosen)
     noisy = batch is not None and batch.noise is not None
     S = covariances_of(batch, chosen) if noisy and batch is not None else None
-    limits = [with_rows(span(mixture, a), rows[:, i]) for i, a in enumerate(chosen)]
+    limits = views(mixture, chosen, limits, rows)
     few = rows[thin(len(rows), points)]
     for i, a in enumerate(chosen):
         values, variances = rows[:, i] if len(rows) else None, None if S is None else S[:, i, i]
@@ -82,6 +85,7 @@ def corner(
         for j, b in enumerate(chosen[:i]):
             _pair(mixture, (b, a), axes[i, j], few[:, [j, i]], (limits[j], limits[i]), components, bins)
     _tidy(axes)
+    explain(axes[0, 0])
     return axes
 
 
@@ -95,7 +99,7 @@ def _pair(
     else:
         density_2d(mixture, pair, ax, limits=limits, bins=bins)
     if components:
-        ellipses(mixture, pair, ax, linewidth=0.8)
+        ellipses(mixture, pair, ax, linewidth=1.2)
 
 
 def _tidy(axes: Array) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -14,6 +13,7 @@ from .. import kernels
 from ..mixture._mixture import Mixture
 from ..rows.batch import Batch
 from ..rows.data import ArraySource, Source, as_source, permutation, split, standardized
+from ..system.files import checksum
 
 
 def mean_log_prob(
@@ -77,8 +77,5 @@ def identity(source: Source) -> dict[str, Any]:
     if isinstance(source, ArraySource):
         tensors = [t for t in (source.batch.x, source.batch.noise, source.batch.projection, source.batch.weight)
                    if t is not None]  # fmt: skip
-        checksum = 0
-        for tensor in tensors:
-            checksum = zlib.crc32(tensor.cpu().contiguous().numpy().data, checksum)
-        facts["checksum"] = checksum
+        facts["checksum"] = checksum(*(tensor.cpu().numpy() for tensor in tensors))
     return facts

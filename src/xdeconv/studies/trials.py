@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..fitting.progress import LINE_SECONDS
 from ..fitting.state import refuse_other_settings
 from ..mixture._mixture import Mixture
 from ..system.files import write_atomically
+from ..system.progress import Progress
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -96,36 +94,8 @@ class Results:
 @contextmanager
 def show_trials(verbose: bool, total: int) -> Iterator[Show]:
     """A function that shows trials on standard error: a bar on a terminal, plain lines in a log file, or nothing."""
-    if not verbose:
-        yield lambda text, done: None
-    elif sys.stderr.isatty():
-        yield from _bar(total)
-    else:
-        yield _Lines(total)
-
-
-def _bar(total: int) -> Iterator[Show]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (BarColumn(bar_width=30), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("starting", total=total)
-        yield lambda text, done: bar.update(task, advance=done, description=text)
-
-
-class _Lines:
-    """A line when a trial is done, and at most one every few seconds before."""
-
-    def __init__(self, total: int) -> None:
-        self.total, self.done, self.last = total, 0, time.monotonic()
-
-    def __call__(self, text: str, done: int) -> None:
-        self.done += done
-        if done or time.monotonic() - self.last >= LINE_SECONDS:
-            self.last = time.monotonic()
-            sys.stderr.write(f"{self.done}/{self.total}  {text}\n")
-            sys.stderr.flush()
+    with Progress(total, shown=verbose, delay=0.0, every_step=True) as progress:
+        yield progress.update
 
 
 def new_axes() -> Axes:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import hashlib
 import json
 import os
 import zlib
@@ -11,79 +13,175 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 
-TRIES = 100  # to lock a file that its owners unlink
-VERSION = 2  # of our safetensors files; 1, of xdeconv 0.1, had no list of features
+from .machine import sync_folder
+
+VERSION = 2  # of the files that save_tensors writes; 1, of xdeconv 0.1, had no list of features
+
+
+class LaterVersion(ValueError):
+    """A file from a later version of xdeconv, or one that uses what this version lacks."""
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A file to write beside the target: it takes the target's name when all went well, and else is removed.
+
+    The old file is intact until the new one is whole and on disk; no interrupt leaves a partial file.
+    """
+    target = Path(path)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        yield partial
+        with _clearly(target):
+            _sync(partial)
+            os.replace(partial, target)
+    finally:
+        _remove(partial)
+    sync_folder(target.parent)
+
+
+@contextlib.contextmanager
+def _clearly(target: Path) -> Iterator[None]:
+    """A failure to write says of which file, and that the old one is as it was."""
+    try:
+        yield
+    except OSError as problem:
+        reason = f"could not write {target}: {problem.strerror}. What was there is unchanged"
+        raise OSError(problem.errno, reason) from problem
+
+
+def _sync(path: Path) -> None:
+    with open(path, "rb+") as file:
+        os.fsync(file.fileno())
+
+
+def _remove(partial: Path) -> None:
+    """Remove what is left of a write, even when an interrupt arrives meanwhile."""
+    try:
+        partial.unlink(missing_ok=True)
+    except OSError:
+        return
+    except KeyboardInterrupt:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
     """Write beside the target, force to disk, rename: the old file is intact until the new one is whole."""
-    target = Path(path)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    try:
-        with open(partial, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, target)
-    except OSError as problem:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
-        reason = f"could not write {target}: {problem.strerror}. What was there is unchanged"
-        raise OSError(problem.errno, reason) from problem
-    _sync_folder(target.parent)
+    with replacing(path) as partial, _clearly(Path(path)), open(partial, "wb") as file:
+        file.write(content)
 
 
 @contextlib.contextmanager
-def locked(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Hold a file against other writers, in this process or another; a process that dies lets go of it."""
-    try:
-        import fcntl
-    except ImportError:  # no such locks on this system
-        yield
-        return
+def locked(path: str | os.PathLike[str], what: str = "fit") -> Iterator[None]:
+    """Hold a file or a folder against other writers, here or in another process; a process that dies lets go of it."""
     target = Path(path)
     beside = target.with_name(f".{target.name}.lock")
-    handle = _locked_handle(beside, target, fcntl)
+    if not target.parent.is_dir():  # which a lock would create
+        raise FileNotFoundError(errno.ENOENT, f"could not write {target}: there is no folder {target.parent}")
+    lock = FileLock(beside)
+    try:
+        lock.acquire(timeout=0.2, poll_interval=0.02)  # long enough to look again where the last owner just unlinked it
+    except Timeout as problem:
+        reason = f"another {what} is writing {target}: wait for it, or choose another name"
+        raise BlockingIOError(errno.EWOULDBLOCK, reason) from problem
+    except OSError as problem:
+        raise OSError(problem.errno, f"could not write {target}: {problem.strerror}") from problem
     try:
         yield
     finally:
-        beside.unlink(missing_ok=True)
-        os.close(handle)
+        with contextlib.suppress(OSError):  # a system on which an open file cannot be removed
+            beside.unlink(missing_ok=True)  # while it is held: who opened it meanwhile sees that it has no name
+        lock.release()
 
 
-def _locked_handle(beside: Path, target: Path, fcntl: Any) -> int:
-    """The lock file, open and locked; once more when the one before unlinked it in between."""
-    for _ in range(TRIES):
-        try:
-            handle = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as problem:
-            raise OSError(problem.errno, f"could not write {target}: {problem.strerror}") from problem
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(handle), beside.stat()):
-                return handle
-        except FileNotFoundError:  # unlinked just now
-            pass
-        except BlockingIOError as problem:
-            os.close(handle)
-            reason = f"another fit is writing {target}: wait for it, or choose another name"
-            raise BlockingIOError(problem.errno, reason) from problem
-        except OSError as problem:
-            os.close(handle)
-            raise OSError(problem.errno, f"could not lock {beside}: {problem.strerror}") from problem
-        os.close(handle)
-    raise OSError(f"could not lock {beside}: it is another file at every look")
+# Checksums
 
 
-def _sync_folder(folder: Path) -> None:
-    if os.name == "nt":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def checksum(*arrays: np.ndarray) -> int:
+    """One number that changes with any value of some arrays."""
+    total = 0
+    for array in arrays:
+        total = zlib.crc32(np.ascontiguousarray(array).tobytes(), total)
+    return total
+
+
+def file_checksum(path: str | os.PathLike[str]) -> str:
+    """SHA-256 of a file's bytes, in hexadecimal."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _checksum(arrays: Mapping[str, np.ndarray], facts: str) -> str:
+    """A number that changes with any bit of any array, of its name, type and shape, and of the facts."""
+    total = zlib.crc32(facts.encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        total = zlib.crc32(f"{name} {array.dtype} {array.shape}".encode(), total)
+        total = zlib.crc32(np.ascontiguousarray(array).tobytes(), total)
+    return f"{total:08x}"
+
+
+# Versions
+
+
+def refuse_later_version(found: Any, known: int, path: str | os.PathLike[str]) -> int:
+    """The version that a file says it has, refused when it is later than the one that is known, or not a number.
+
+    Parameters
+    ----------
+    found : Any
+        What the file says: a whole number, or the text of one.
+    known : int
+        The latest version that this xdeconv reads.
+    path : str or os.PathLike
+        The file, for the message.
+
+    Returns
+    -------
+    int
+        The version, from 1 to ``known``.
+
+    Examples
+    --------
+    >>> refuse_later_version("1", 2, "model.safetensors")
+    1
+    >>> refuse_later_version(3, 2, "m.safetensors")
+    Traceback (most recent call last):
+    ...
+    xdeconv.system.files.LaterVersion: m.safetensors was written by a later xdeconv (version 3, known up to 2): upgrade
+    """
+    version = found if isinstance(found, int) and not isinstance(found, bool) else _number(found)
+    if version is None or version < 1:
+        raise ValueError(f"{path} is damaged: {found!r} is not a version of a format")
+    if version > known:
+        raise LaterVersion(f"{path} was written by a later xdeconv (version {version}, known up to {known}): upgrade")
+    return version
+
+
+def _number(text: Any) -> int | None:
+    return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+def refuse_unknown_features(found: Any, known: Collection[str], path: str | os.PathLike[str]) -> None:
+    """Refuse a file that uses features which this xdeconv lacks, by their names.
+
+    >>> refuse_unknown_features(["background"], ["background", "selection"], "model.safetensors")
+    >>> refuse_unknown_features(["warp"], ["background"], "model.safetensors")
+    Traceback (most recent call last):
+    ...
+    xdeconv.system.files.LaterVersion: model.safetensors uses warp, which this xdeconv does not have: upgrade
+    """
+    if not isinstance(found, (list, tuple)) or not all(isinstance(name, str) for name in found):
+        raise ValueError(f"{path} is damaged: {found!r} is not a list of features")
+    lacking = [name for name in found if name not in known]
+    if lacking:
+        raise LaterVersion(f"{path} uses {', '.join(lacking)}, which this xdeconv does not have: upgrade")
+
+
+# Safetensors
 
 
 def save_tensors(
@@ -103,16 +201,6 @@ def save_tensors(
     write_atomically(path, save(arrays, metadata=metadata))
 
 
-def _checksum(arrays: Mapping[str, np.ndarray], facts: str) -> str:
-    """A number that changes with any bit of any array, of its name, type and shape, and of the facts."""
-    total = zlib.crc32(facts.encode())
-    for name in sorted(arrays):
-        array = arrays[name]
-        total = zlib.crc32(f"{name} {array.dtype} {array.shape}".encode(), total)
-        total = zlib.crc32(np.ascontiguousarray(array).tobytes(), total)
-    return f"{total:08x}"
-
-
 def load_tensors(
     path: str | os.PathLike[str], kind: str, features: Collection[str] = ()
 ) -> tuple[dict[str, np.ndarray], Any]:
@@ -130,29 +218,31 @@ def load_tensors(
             if metadata.get("format") != f"xdeconv {kind}":
                 found = metadata.get("format", "not named")
                 raise ValueError(f"{path} is not an xdeconv {kind} (its format is {found!r})")
-            needed = _features(path, metadata)
+            version = refuse_later_version(metadata.get("version"), VERSION, path)
+            needed = metadata["features"] if version > 1 else ""
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             text = metadata.get("facts", "null")
             if metadata.get("checksum") != _checksum(tensors, text + needed):
                 raise ValueError(f"{path} is damaged: its numbers are not those that were written")
-            _refuse_unknown(path, json.loads(needed or "[]"), features)
+            refuse_unknown_features(json.loads(needed or "[]"), features, path)
             return tensors, json.loads(text)
     except (SafetensorError, json.JSONDecodeError, KeyError, TypeError, OverflowError, RecursionError) as problem:
         raise ValueError(f"{path} is truncated, damaged or not an xdeconv {kind}: {problem}") from problem
 
 
-def _features(path: str | os.PathLike[str], metadata: Mapping[str, str]) -> str:
-    """The features that a file names, as it says them; a file of a later version is refused."""
-    version = metadata.get("version", "")
-    if not version.isdecimal() or not 1 <= int(version) <= VERSION:
-        raise ValueError(f"{path} has version {version!r} of the format, and this xdeconv reads 1 to {VERSION}: "
-                         "install a later xdeconv")  # fmt: skip
-    return metadata["features"] if int(version) > 1 else ""
+def kind_of(path: str | os.PathLike[str]) -> str | None:
+    """The kind of an xdeconv file of tensors, such as model or checkpoint; None for any other file."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            name = (file.metadata() or {}).get("format", "")
+    except (SafetensorError, OSError, ValueError, TypeError, RecursionError):
+        return None
+    return name.removeprefix("xdeconv ") if name.startswith("xdeconv ") else None
 
 
-def _refuse_unknown(path: str | os.PathLike[str], named: Sequence[str], known: Collection[str]) -> None:
-    """Refuse a file with features that this version would misunderstand."""
-    unknown = [str(name) for name in named if name not in known]
-    if unknown:
-        raise ValueError(f"{path} has {', '.join(unknown)}, which this version of xdeconv does not know: "
-                         "install a later xdeconv")  # fmt: skip
+def refuse_foreign(path: str | os.PathLike[str], kind: str) -> None:
+    """Refuse to write over a file that is there and is not an xdeconv file of this kind."""
+    if os.path.lexists(path) and kind_of(path) != kind:
+        raise FileExistsError(f"{path} is there and is not an xdeconv {kind}: choose another name")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
+
+from .machine import physical_memory
 
 
 def free() -> int:
@@ -16,7 +17,7 @@ def _machine() -> int:
     for line in _lines(Path("/proc/meminfo")):
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 1 << 62
+    return physical_memory()
 
 
 def _groups(root: Path = Path("/sys/fs/cgroup")) -> list[int]:

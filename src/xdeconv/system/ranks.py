@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
+from .machine import cores
+
 T = TypeVar("T")
 
 
@@ -64,7 +66,7 @@ def _answered(call: Callable[[], Any]) -> None:
         reason = str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
         raise RankLost(
             f"rank {rank()} of {world()} stops: another rank has ended or not answered in time ({reason}). "
-            "Run the same command again with --resume (resume=True): it goes on from the last checkpoint"
+            "Run the same command again with --resume (resume=True): it resumes from the last checkpoint"
         ) from problem
 
 
@@ -111,5 +113,4 @@ def _join(backend: str, timeout: timedelta) -> None:
 
 def _share_cores() -> None:
     """The ranks of one host share its cores."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    torch.set_num_threads(max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+    torch.set_num_threads(max(1, cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from queue import SimpleQueue
@@ -17,11 +17,21 @@ from typing import TypeVar
 
 import torch
 
+from .machine import after_fork_in_child, cores
+
 S = TypeVar("S")
 KEPT = 2 * (os.cpu_count() or 1)  # idle threads of a kind
 _idle: defaultdict[str, list[SimpleQueue[Task]]] = defaultdict(list)  # where each waits for work
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_idle.clear)  # threads stay with the parent
+
+
+def _alone_after_fork() -> None:
+    """A forked child has none of its parent's threads, ours or torch's: it would wait for ever for their answer."""
+    _idle.clear()
+    _here.kept = 0
+    torch.set_num_threads(1)
+
+
+after_fork_in_child(_alone_after_fork)
 
 
 class _Here(threading.local):
@@ -36,8 +46,7 @@ _here = _Here()
 
 def threads() -> int:
     """How many threads may compute: as many as torch may use, on cores there are; one within :func:`total`."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return 1 if _here.shared else _here.kept or min(cores, torch.get_num_threads())
+    return 1 if _here.shared else _here.kept or min(cores(), torch.get_num_threads())
 
 
 @contextmanager
@@ -143,7 +152,7 @@ def total(items: Iterable[S], value: Callable[[S], torch.Tensor]) -> torch.Tenso
         together("total", shared.work, threads(), shared.stop)
     finally:
         shared.stop()
-        if hasattr(items, "close"):
+        if isinstance(items, Generator):
             items.close()
     return shared.sum
 

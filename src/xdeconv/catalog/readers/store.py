@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...system.files import LaterVersion, file_checksum, refuse_later_version
 from .arrow import ArrowFiles, ipc_reader, units_of
 from .table import Piece, ReadError, Table
 
@@ -75,8 +76,7 @@ def refuse_damage(path: str, expected: str) -> None:
 def checksum(path: str | Path) -> str:
     """The SHA-256 of a file."""
     try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return file_checksum(path)
     except OSError as problem:
         raise ReadError(f"{path} cannot be read: {problem.strerror}") from problem
 
@@ -94,8 +94,14 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         found = json.loads(path.read_text())
     except (OSError, ValueError, RecursionError) as problem:
         raise ReadError(f"{path} is damaged: {problem}") from problem
-    if not isinstance(found, dict) or found.get("format") != FORMAT or found.get("version") != VERSION:
-        raise ReadError(f"{path} is not the manifest of an xdeconv store, version {VERSION}")
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise ReadError(f"{path} is not the manifest of an xdeconv store")
+    try:
+        refuse_later_version(found.get("version"), VERSION, path)
+    except LaterVersion:
+        raise
+    except ValueError as problem:
+        raise ReadError(str(problem)) from problem
     if "sha256" in found and found["sha256"] != manifest_checksum(found):
         raise ReadError(f"{path} is damaged: its checksum is not that of what it says; {AGAIN}")
     return found

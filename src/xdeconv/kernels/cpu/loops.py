@@ -12,6 +12,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
+from .keeping import kept
 from .lanes import VECTOR_BYTES
 from .scratch import LEVELS, LOG_JOINT, LOG_PROB, PATTERNS, SUMS, WINDOW, signature
 from .tiles import (  # fmt: skip
@@ -274,4 +275,4 @@ def loop(bits: int) -> Callable[..., None]:
     chunk.__qualname__ = f"chunk_float{bits}"  # an index of its own on disk, as for the steps
     with notice(f"all dimensions, float{bits}"):
         number = types.float32 if bits == 32 else types.float64
-        return njit(signature(number), nogil=True, cache=True, error_model="numpy")(chunk)
+        return kept(lambda keep: njit(signature(number), nogil=True, cache=keep, error_model="numpy")(chunk))

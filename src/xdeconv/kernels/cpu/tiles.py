@@ -24,6 +24,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from . import pairs as numba_pairs
+from .keeping import kept
 from .lanes import ADDRESS, Emitter, Lanes
 from .pairs import Kind, Load
 
@@ -216,7 +217,8 @@ def compiled(kind: Kind, step: str) -> int:
 
     run.__qualname__ = f"{step} {code}".replace(" ", "_")  # an index of its own: processes must not share numbers
     with notice(f"d = {kind.d}, {kind.noise} noise, float{kind.bits}"):
-        return int(_cfunc(types.void(*SIX), cache=True, nopython=True, error_model="numpy")(run).address)
+        made = kept(lambda keep: _cfunc(types.void(*SIX), cache=keep, nopython=True, error_model="numpy")(run))
+        return int(made.address)
 
 
 @contextmanager

@@ -1,0 +1,150 @@
+"""The command members."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from . import options
+from .app import app, say, tell
+from .tables import PerBatch, target_table, write_appended
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..catalog.stream import CatalogSource
+    from ..mixture._mixture import Mixture
+    from ..rows.batch import Batch
+
+SMALLEST = 1e-250  # a likelihood, relative to the larger of two: sums of its inverse do not overflow
+
+
+@app.command()
+def members(
+    model: options.Model,
+    data: options.Data,
+    output: options.Output,
+    field: Annotated[Path | None, typer.Option(help="A model of all else: MODEL is then of members alone.")] = None,
+    fraction: Annotated[
+        float | None, typer.Option(help="Fraction of the rows that are members. Default: fitted.", min=0, max=1)
+    ] = None,
+    group: Annotated[
+        list[str] | None, typer.Option(help="NAME=0,3: components of MODEL that count as one. Repeatable.")
+    ] = None,
+    keep: options.Keep = None,
+    columns: options.Columns = None,
+    where: options.Where = None,
+    error: options.Errors = None,
+    unit: options.Units = None,
+    correlation: options.Correlation = None,
+    error_pattern: options.ErrorPattern = None,
+    correlation_pattern: options.CorrelationPattern = None,
+    log_prior: options.LogPrior = None,
+    bad_rows: options.BadRows = "refuse",
+    skip_bad_files: options.SkipBadFiles = False,
+    force: options.Force = False,
+    config: options.Config = None,
+) -> None:  # fmt: skip
+    """Append to the rows the probability of where each comes from: a component, a group of them, or a cluster.
+
+    From one model, columns p_0, p_1, ... of its components, numbered as `xdeconv info` does, or p_NAME of each --group
+    and p_other of the rest. With --field, the column p_member, and on standard output the fraction of members.
+    """
+    if field is None and fraction is not None:
+        raise typer.BadParameter("needs a model of everything else: --field", param_hint="--fraction")
+    if field is not None and group:
+        raise typer.BadParameter("counts components of one model: leave out --field", param_hint="--group")
+    target_table(output, [model, field, *data, config], force)
+    from ..mixture._mixture import load
+
+    mixture = load(model)
+    arguments = options.opening(
+        columns, error, unit, correlation=correlation, error_pattern=error_pattern,
+        correlation_pattern=correlation_pattern, log_prior=log_prior,
+    )  # fmt: skip
+    source = options.open_for(mixture, data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
+    if field is None:
+        new = of_components(mixture, groups(group, mixture.k))
+    else:
+        new = of_two(mixture, load(field), source, fraction)
+    say(f"{write_appended(output, source, keep, new):,} rows in {output}")
+
+
+def groups(words: list[str] | None, k: int) -> dict[str, list[int]]:
+    """Components by the name of their column."""
+    if not words:
+        return {str(j): [j] for j in range(k)}
+    found: dict[str, list[int]] = {}
+    for name, text in (options.pairs(words, "--group") or {}).items():
+        found[name] = [_component(word, k) for word in options.listed(text)]
+    named = [j for chosen in found.values() for j in chosen]
+    doubled = sorted({j for j in named if named.count(j) > 1})
+    if doubled:
+        raise typer.BadParameter(f"component {doubled[0]} is in two groups", param_hint="--group")
+    rest = [j for j in range(k) if j not in named]
+    if rest and "other" in found:
+        raise typer.BadParameter("other is the name of all components in no group", param_hint="--group")
+    return {**found, "other": rest} if rest else found
+
+
+def _component(word: str, k: int) -> int:
+    if not word.isdigit() or int(word) >= k:
+        text = f"{word!r} is not a component: the model has 0 to {k - 1}"
+        raise typer.BadParameter(text, param_hint="--group")
+    return int(word)
+
+
+def of_components(mixture: Mixture, chosen: dict[str, list[int]]) -> PerBatch:
+    """Responsibilities of a mixture's components, summed over groups."""
+
+    def columns(batch: Batch, _: Any) -> dict[str, np.ndarray]:
+        each = mixture.responsibilities(batch)
+        return {f"p_{name}": each[:, components].sum(axis=1) for name, components in chosen.items()}
+
+    return columns
+
+
+def of_two(member: Mixture, field: Mixture, source: CatalogSource, fraction: float | None) -> PerBatch:
+    """The probability of being a member, with the fraction given or fitted to all rows first."""
+    import numpy as np
+
+    from ..mixture.classifier import Classifier
+
+    classifier = Classifier({"member": member, "field": field}, "equal")
+    if fraction is None:
+        odds = [np.diff(-classifier.log_joint(batch), axis=1)[:, 0] for batch, _ in source.passes(())]
+        fraction, sd = fitted_fraction(np.concatenate(odds) if odds else np.empty(0))
+        tell(f"fraction of members {fraction:.6g} +- {sd:.2g}")
+    priors = {"member": fraction, "field": 1 - fraction}
+
+    def columns(batch: Batch, _: Any) -> dict[str, np.ndarray]:
+        return {"p_member": classifier.predict_proba(batch, priors=priors)[:, 0]}
+
+    return columns
+
+
+def fitted_fraction(log_ratios: np.ndarray) -> tuple[float, float]:
+    """The likeliest fraction f of sum log(f r + 1 - f) for log-ratios log r (n,), and its standard error.
+
+    The likelihood is concave in f, so that its slope has one zero or the fraction is at an end.
+    """
+    import numpy as np
+    from scipy.optimize import bisect
+
+    if not len(log_ratios):
+        raise ValueError("there are no rows to fit the fraction of members to")
+    larger = np.maximum(log_ratios, 0.0)  # both parts are divided by the larger one: no overflow
+    r, one = np.exp(log_ratios - larger), np.exp(-larger)
+
+    def slopes(f: float) -> np.ndarray:
+        return (r - one) / np.maximum(f * r + (1 - f) * one, SMALLEST)
+
+    if slopes(0.0).sum() <= 0:
+        found = 0.0
+    elif slopes(1.0).sum() >= 0:
+        found = 1.0
+    else:
+        found = float(bisect(lambda f: slopes(f).sum(), 0.0, 1.0, xtol=1e-15))
+    return found, float(1 / np.sqrt(max(float(np.sum(slopes(found) ** 2)), SMALLEST)))

@@ -1,0 +1,72 @@
+"""The command posterior."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from . import options
+from .app import app, say
+from .tables import target_table, write_appended
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..rows.batch import Batch
+
+
+@app.command()
+def posterior(
+    model: options.Model,
+    data: options.Data,
+    output: options.Output,
+    keep: options.Keep = None,
+    covariances: Annotated[bool, typer.Option(help="Write correlations of the true values too.")] = True,
+    columns: options.Columns = None,
+    where: options.Where = None,
+    error: options.Errors = None,
+    unit: options.Units = None,
+    correlation: options.Correlation = None,
+    error_pattern: options.ErrorPattern = None,
+    correlation_pattern: options.CorrelationPattern = None,
+    log_prior: options.LogPrior = None,
+    bad_rows: options.BadRows = "refuse",
+    skip_bad_files: options.SkipBadFiles = False,
+    force: options.Force = False,
+    config: options.Config = None,
+) -> None:
+    """Append denoised values to the rows: NAME_true, NAME_true_error and A_B_true_corr."""
+    target_table(output, [model, *data, config], force)
+    from ..mixture._mixture import load
+
+    mixture = load(model)
+    arguments = options.opening(
+        columns, error, unit, correlation=correlation, error_pattern=error_pattern,
+        correlation_pattern=correlation_pattern, log_prior=log_prior,
+    )  # fmt: skip
+    source = options.open_for(mixture, data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
+
+    def denoised(batch: Batch, _: Any) -> dict[str, np.ndarray]:
+        return posterior_columns(mixture, source.labels, batch, covariances)
+
+    say(f"{write_appended(output, source, keep, denoised):,} rows in {output}")
+
+
+def posterior_columns(mixture: Any, labels: Sequence[str], batch: Batch, covariances: bool) -> dict[str, np.ndarray]:
+    """Posterior means, standard deviations and correlations as columns."""
+    import numpy as np
+
+    mean, V = mixture.posterior(batch).moments()
+    sd = np.sqrt(np.clip(np.einsum("naa->na", V), 0.0, None))
+    columns = {f"{name}_true": mean[:, a] for a, name in enumerate(labels)}
+    columns |= {f"{name}_true_error": sd[:, a] for a, name in enumerate(labels)}
+    if covariances:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            columns |= {
+                f"{labels[b]}_{labels[a]}_true_corr": V[:, a, b] / (sd[:, a] * sd[:, b])
+                for a in range(len(labels))
+                for b in range(a)
+            }
+    return columns

@@ -1,0 +1,56 @@
+"""The command prepare."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from . import options
+from .app import app, say
+
+
+@app.command()
+def prepare(
+    paths: Annotated[list[str], typer.Argument(help="Catalogues to read, and last the folder to write.")],
+    columns: options.Columns = None,
+    keep: Annotated[str | None, typer.Option(help="Other columns to store, separated by commas.")] = None,
+    where: options.Where = None,
+    error: options.Errors = None,
+    unit: options.Units = None,
+    correlation: options.Correlation = None,
+    error_pattern: options.ErrorPattern = None,
+    correlation_pattern: options.CorrelationPattern = None,
+    log_prior: options.LogPrior = None,
+    derive: options.Derive = None,
+    preset: options.Preset = None,
+    seed: Annotated[int, typer.Option(help="Same seed, same order of rows.", min=0)] = 0,
+    shard_rows: Annotated[int, typer.Option(help="Rows of a shard, about.", min=1)] = 1 << 20,
+    run_bytes: Annotated[int, typer.Option(help="Memory for rows that wait to be written.", min=1)] = 1 << 27,
+    skip_bad_files: options.SkipBadFiles = False,
+    config: options.Config = None,
+) -> None:
+    """Shuffle any catalogue into a store that fits read at memory speed; killed, the same command resumes.
+
+    With --columns, what a fit of these features needs is stored; without, everything. Twice the size of the store is
+    needed on disk while it is made.
+    """
+    if len(paths) < 2:
+        raise typer.BadParameter("name what to read and, last, the folder to write", param_hint="PATHS")
+    from ..catalog import store as making
+    from ..catalog.readers import open_table, rows_of
+
+    *sources, output = paths
+    chosen = None
+    arguments = options.opening(
+        columns, error, unit, derive=derive, preset=preset, correlation=correlation, error_pattern=error_pattern,
+        correlation_pattern=correlation_pattern, log_prior=log_prior,
+    )  # fmt: skip
+    if arguments:
+        source = options.open_data(sources, arguments, skip_bad_files=skip_bad_files)
+        chosen = [*source.recipe.columns, *options.listed(keep)]
+    folder = making.prepare(
+        sources, output, columns=chosen, where=where, seed=seed, shard_rows=shard_rows, run_bytes=run_bytes,
+        reading=arguments, skip_bad_files=skip_bad_files, report=say,
+    )  # fmt: skip
+    say(f"{rows_of(open_table(folder)):,} rows in {folder}")

@@ -1,0 +1,84 @@
+"""Tables that commands read and write: names of columns, rows passed through, and new columns beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import outputs
+from .app import say
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..catalog.stream import CatalogSource
+    from ..mixture._mixture import Mixture
+    from ..rows.batch import Batch
+
+IDENTIFIERS = ("source_id", "designation", "id", "ID", "name", "hip", "HIP", "tyc", "TYC")
+PerBatch = Callable[["Batch", Any], "Mapping[str, np.ndarray]"]
+
+
+def names_of(mixture: Mixture) -> tuple[str, ...]:
+    """The labels, or x0, x1, ..."""
+    return mixture.labels or tuple(f"x{a}" for a in range(mixture.d))
+
+
+def summary(mixture: Mixture) -> list[str]:
+    """Mean and standard deviation of each coordinate."""
+    import numpy as np
+
+    mean, sd = mixture.mean(), np.sqrt(np.diag(mixture.covariance()))
+    units = mixture.units or ("",) * mixture.d
+    rows = zip(names_of(mixture), mean, sd, units, strict=True)
+    return [f"{name:<20} {m:>14.6g} +- {s:<12.6g} {unit}".rstrip() for name, m, s, unit in rows]
+
+
+def target_table(output: Path, inputs: Sequence[str | Path | None], force: bool, option: str = "--output") -> Path:
+    """A table to write, refused before any work where it must be."""
+    from ..catalog.writers import SUFFIXES
+
+    return outputs.checked(output, inputs, force, SUFFIXES, option)
+
+
+def kept(keep: str | None, source: CatalogSource) -> tuple[str, ...]:
+    """The columns to pass through."""
+    from ..catalog.finding import nearest
+
+    known = source.table.columns
+    if keep == "*":
+        return tuple(known)
+    if keep is None:
+        return tuple(name for name in IDENTIFIERS if name in known)
+    chosen = tuple(dict.fromkeys(name.strip() for name in keep.split(",") if name.strip()))
+    for name in chosen:
+        if name not in known:
+            raise nearest(name, known, source.table.name)
+    return chosen
+
+
+def write_appended(
+    output: Path, source: CatalogSource, keep: str | None, new: PerBatch, read: Sequence[str] = ()
+) -> int:
+    """Write the kept columns and new ones, row by row as in the table; new ones may need to ``read`` others."""
+    from ..catalog.writers import write_blocks
+
+    rows = write_blocks(output, _appended(source, kept(keep, source), new, read))
+    for note in source.notes:
+        say(f"note: {note}")
+    return rows
+
+
+def _appended(source: CatalogSource, keep: Sequence[str], new: PerBatch, read: Sequence[str]) -> Iterator[Any]:
+    import pyarrow as pa
+
+    mark = outputs.table_mark()
+    for batch, passed in source.passes(tuple(dict.fromkeys([*keep, *read]))):
+        made = new(batch, passed)
+        doubled = [name for name in made if name in keep]
+        if doubled:
+            raise ValueError(f"the table has columns {', '.join(doubled)} of its own: leave them out of --keep")
+        columns = {name: passed.column(name) for name in keep}
+        columns |= {name: pa.array(values) for name, values in made.items()}
+        yield pa.RecordBatch.from_pydict(columns, metadata=mark)

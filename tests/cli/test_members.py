@@ -1,0 +1,116 @@
+"""Members: responsibilities of components and groups, and a fraction that is fitted when it is not given."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import xdeconv as xd
+from xdeconv.cli.members import fitted_fraction
+
+CLUSTER = xd.Mixture([1.0], [[2.0, -1.0]], [0.04 * np.eye(2)], labels=["x", "y"])
+FIELD = xd.Mixture([0.7, 0.3], [[0.0, 0.0], [1.0, 1.0]], [4.0 * np.eye(2), np.eye(2)], labels=["x", "y"])
+FRACTION, ROWS, SD = 0.2, 4000, 0.1
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """Rows of a cluster in a field, in a known order, and models of both and of all."""
+    many = int(FRACTION * ROWS)
+    X = np.concatenate([CLUSTER.sample(many, seed=1), FIELD.sample(ROWS - many, seed=2)])
+    X += np.random.default_rng(3).normal(0, SD, X.shape)
+    columns = {"x": X[:, 0], "y": X[:, 1], "x_error": np.full(ROWS, SD), "y_error": np.full(ROWS, SD)}
+    pq.write_table(pa.table({"id": np.arange(ROWS), **columns}), tmp_path / "rows.parquet")
+    weights = np.concatenate([[FRACTION], (1 - FRACTION) * FIELD.weights])
+    means = np.concatenate([CLUSTER.means, FIELD.means])
+    both = xd.Mixture(weights, means, np.concatenate([CLUSTER.covariances, FIELD.covariances]), labels=["x", "y"])
+    for name, mixture in (("cluster", CLUSTER), ("field", FIELD), ("both", both)):
+        mixture.save(tmp_path / f"{name}.safetensors")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def columns(path):
+    table = pq.read_table(path)
+    return {name: table[name].to_numpy() for name in table.column_names}
+
+
+def batch():
+    return xd.open("rows.parquet", ["x", "y"]).load().batch
+
+
+def test_components_are_numbered(here, call):
+    code, _, err = call("members", "both.safetensors", "rows.parquet", "-o", "m.parquet")
+    assert code == 0, err
+    found = columns("m.parquet")
+    assert list(found) == ["id", "p_0", "p_1", "p_2"]
+    expected = xd.load("both.safetensors").responsibilities(batch())
+    for j in range(3):
+        np.testing.assert_allclose(found[f"p_{j}"], expected[:, j], rtol=1e-12)
+
+
+def test_components_in_groups(here, call):
+    assert call("members", "both.safetensors", "rows.parquet", "-o", "m.parquet", "--group", "cluster=0")[0] == 0
+    found = columns("m.parquet")
+    assert list(found) == ["id", "p_cluster", "p_other"]
+    np.testing.assert_allclose(found["p_cluster"] + found["p_other"], 1.0)
+    words = ("--group", "cluster=0", "--group", "field=2,1", "--keep", "x,id")
+    assert call("members", "both.safetensors", "rows.parquet", "-o", "m.parquet", *words)[0] == 0
+    found = columns("m.parquet")
+    assert list(found) == ["x", "id", "p_cluster", "p_field"]
+    expected = xd.load("both.safetensors").responsibilities(batch())
+    np.testing.assert_allclose(found["p_field"], expected[:, 1:].sum(axis=1))
+
+
+@pytest.mark.parametrize(
+    "words", [("--group", "a=3"), ("--group", "a=x"), ("--group", "a=0", "--group", "b=0"), ("--group", "a"),
+              ("--group", "other=0"), ("--fraction", "0.5"), ("--field", "field.safetensors", "--group", "a=0")],
+)  # fmt: skip
+def test_groups_that_make_no_sense(here, call, words):
+    assert call("members", "both.safetensors", "rows.parquet", "-o", "m.parquet", *words)[0] == 2
+    assert not (here / "m.parquet").exists()
+
+
+def test_the_fraction_is_fitted_or_given(here, call):
+    words = ("members", "cluster.safetensors", "rows.parquet", "--field", "field.safetensors", "-o", "m.parquet")
+    code, out, err = call(*words)
+    assert code == 0, err
+    fraction, sd = (float(word) for word in out.removeprefix("fraction of members ").split(" +- "))
+    assert 0 < sd < 0.02
+    assert abs(fraction - FRACTION) < 4 * sd
+    fitted = columns("m.parquet")["p_member"]
+    assert fitted.mean() == pytest.approx(fraction, abs=1e-5)  # as at every maximum of this likelihood
+    assert fitted[: int(FRACTION * ROWS)].mean() > 0.8
+    assert fitted[int(FRACTION * ROWS) :].mean() < 0.06
+    code, out, _ = call(*words, "--fraction", 0.5)
+    assert (code, out) == (0, "")
+    given = columns("m.parquet")["p_member"]
+    odds = fitted / (1 - fitted) * (1 - fraction) / fraction
+    np.testing.assert_allclose(given, odds / (1 + odds), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("log_ratios", "fraction"),
+    [([1.0, 2.0], 1.0), ([-1.0, -2.0], 0.0), ([800.0, -800.0], 0.5), ([1e5] * 3 + [-1e5], 0.75),
+     ([np.log(3.0), np.log(1 / 3)], 0.5)],
+)  # fmt: skip
+def test_fractions_that_are_known(log_ratios, fraction):
+    assert fitted_fraction(np.array(log_ratios))[0] == pytest.approx(fraction, abs=1e-12)
+
+
+def test_no_rows_have_no_fraction():
+    with pytest.raises(ValueError, match="no rows"):
+        fitted_fraction(np.empty(0))
+
+
+def test_info_lists_components_by_weight(here, call):
+    code, out, _ = call("info", "both.safetensors")
+    assert code == 0
+    lines = out.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.split()[:2] == ["component", "weight"])
+    assert lines[start].split() == ["component", "weight", "x", "y"]
+    assert [line.split()[:2] for line in lines[start + 1 : start + 4]] == [["1", "0.5600"], ["2", "0.2400"],
+                                                                         ["0", "0.2000"]]  # fmt: skip
+    assert lines[start + 3].split()[2:] == ["2", "+-", "0.2", "-1", "+-", "0.2"]
+    short = call("info", "both.safetensors", "--most", 1)[1]
+    assert "and 2 more" in short
