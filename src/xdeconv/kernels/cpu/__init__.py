@@ -14,11 +14,13 @@ from ...rows.batch import Batch
 from ...system.threads import threads, together
 from ..options import DEFAULT, Options
 from ..stats import Stats
+from .merge import InOrder
 
 if TYPE_CHECKING:
     from .pairs import Kind
 
-MAX_DIMENSION = 16
+MAX_DIMENSION = 128
+UNROLLED = 16  # dimensions up to which kernels are compiled for each
 CHUNK_PAIRS = 1 << 18
 MAX_CHUNKS = 256
 BOUND_DIMENSION, BOUND_COMPONENTS = 5, 32  # with less, a pair costs little more than its bound
@@ -44,18 +46,16 @@ def accumulate(
 
     k, d = means.shape
     run = _Run(log_weights, means, covariances, batch, SUMS, options.skip)
-    sums, totals = np.zeros((k, run.kind.sums)), np.zeros(2)
-    for part, total in run.chunks():
-        sums += part
-        totals += total
-    q, g, packed = (torch.from_numpy(part) for part in np.split(sums, [1, 1 + d], axis=1))
-    a, b = torch.tril_indices(d, d)
-    G = torch.zeros(k, d, d, dtype=torch.float64)
+    sums, totals = run.chunks()
+    q, g, packed = run.kind.unpacked(sums)
+    a, b = np.tril_indices(d)
+    G = np.zeros((k, d, d))  # in NumPy, which never waits for other threads
     G[:, a, b] = G[:, b, a] = packed
     if run.whitening is not None:
-        g = (run.whitening.mT @ g[..., None])[..., 0]
-        G = run.whitening.mT @ (G - torch.diag_embed(q.expand(k, d))) @ run.whitening
-    return Stats(torch.cat([torch.from_numpy(totals), q.reshape(-1), g.reshape(-1), G.reshape(-1)]), k, d)
+        W = run.whitening
+        g = (W.mT @ g[..., None])[..., 0]
+        G = W.mT @ (G - q[..., None] * np.eye(d)) @ W
+    return Stats(torch.from_numpy(np.concatenate([totals, q.ravel(), g.ravel(), G.ravel()])), k, d)
 
 
 def log_prob(
@@ -88,17 +88,20 @@ class _Run:
     ) -> None:
         from . import loops as numba_rows
         from . import scratch as numba_memory
+        from .blocks import Blocked
         from .pairs import Kind
 
         k, d = means.shape
         log_weights, means, covariances = (t.detach().double() for t in (log_weights, means, covariances))
         n, p, projected = batch.n, batch.p, batch.projection is not None
         noise = "shared" if batch.shared else "full" if batch.full else "diagonal"
-        kind = Kind(d, p, noise, projected, not batch.shared and (batch.missing or projected), _bits(batch))
+        layout = Kind if max(d, p) <= UNROLLED else Blocked
+        kind = layout(d, p, noise, projected, not batch.shared and (batch.missing or projected), _bits(batch))
         worth = d >= BOUND_DIMENSION and k >= (BOUND_DENSITIES if want == numba_memory.LOG_PROB else BOUND_COMPONENTS)
         bounded = skip and worth and not projected and not batch.shared
         self.kind, self.k, self.n = kind, k, n
         self.components, pivots, self.whitening = _components(log_weights, means, covariances, batch, kind)
+        self.grouped = self.kind.grouped(self.components) if bounded else self.components
         self.how = numba_memory.steps(kind, want, skip, bounded), numba_memory.shape(kind, want, skip, bounded)
         empty = batch.x.new_empty(0)
         S = batch.x.new_empty(0, 1) if batch.shared else batch.x.new_zeros(p, 1) if batch.noise is None else batch.noise
@@ -118,28 +121,28 @@ class _Run:
         self.log_joint = np.empty((n, k) if want == numba_memory.LOG_JOINT else (0, k), dtype)
         self.loop = numba_rows.loop(kind.bits)
 
-    def chunks(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Compute all rows; the sums (k, ...) and totals (rows, loglik) of each chunk, in order."""
+    def chunks(self) -> list[np.ndarray]:
+        """Compute all rows; the sums (k, ...) and totals (rows, loglik), added up in the order of chunks."""
         from . import scratch as numba_memory
-        from .tiles import TILE
 
-        size = max(-(-CHUNK_PAIRS // self.k), -(-self.n // MAX_CHUNKS))
-        size = -(-size // TILE) * TILE
+        pairs = CHUNK_PAIRS / max(1.0, max(self.kind.d, self.kind.p) / UNROLLED) ** 3
+        size = max(math.ceil(pairs / self.k), -(-self.n // MAX_CHUNKS))
+        size = -(-size // self.kind.tile) * self.kind.tile
         starts = range(0, self.n, size)
-        results = [(np.zeros((0, self.kind.sums)), np.zeros(2))] * len(starts)
+        merged = InOrder([np.zeros((self.k, self.kind.sums)), np.zeros(2)])
         turn = itertools.count()
 
         def work(_: int) -> None:
-            memory = numba_memory.scratch(self.kind, self.k, _memory)
+            memory = numba_memory.scratch(self.kind, self.k, _memory, self.grouped)
             at = numba_memory.places(memory, self.components)
             while (c := next(turn)) < len(starts):
                 sums, totals = np.zeros((self.k, self.kind.sums)), np.zeros(2)
                 self.loop(*self.how, at, memory, *self.arguments, starts[c], min(starts[c] + size, self.n),
                           self.log_prob, self.log_joint, sums, totals)  # fmt: skip
-                results[c] = sums, totals
+                merged.add(c, (sums, totals))
 
         together("kernel", work, min(threads(), len(starts)))
-        return results
+        return merged.totals
 
 
 def _memory(numbers: int, dtype: np.dtype) -> np.ndarray:
@@ -155,21 +158,19 @@ def _bits(batch: Batch) -> int:
 
 def _components(
     log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, kind: Kind
-) -> tuple[np.ndarray, np.ndarray, Tensor | None]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Tables of components (whole groups of W lines) and of half the log pivots of V (k, d), and the shared L^-1."""
-    k, d = means.shape
-    offset, V, whitening = log_weights, covariances, None
+    offset, V, whitening = log_weights.numpy(), covariances, None
+    dtype = np.dtype(f"f{kind.bits // 8}")
     L = _cholesky(V)
     pivots = L.diagonal(dim1=1, dim2=2).log()
-    matrix = V
+    matrix = V.numpy()
     if kind.noise == "shared":
         L = _cholesky(V + batch.covariance().double())
-        matrix = whitening = torch.linalg.solve_triangular(L, torch.eye(d, dtype=torch.float64), upper=False)
-        offset = offset - L.diagonal(dim1=1, dim2=2).log().sum(1)
-    a, b = torch.tril_indices(d, d)
-    table = torch.zeros(kind.lines(k), kind.component_numbers, dtype=batch.dtype)
-    table[:k, : kind.sums] = torch.cat([means, matrix[:, a, b], offset[:, None]], dim=1)
-    return table.numpy(), pivots.to(batch.dtype).numpy(), whitening
+        eye = torch.eye(means.shape[1], dtype=torch.float64)
+        matrix = whitening = torch.linalg.solve_triangular(L, eye, upper=False).numpy()
+        offset = offset - L.diagonal(dim1=1, dim2=2).log().sum(1).numpy()
+    return kind.table(means.numpy(), matrix, offset, dtype), pivots.numpy().astype(dtype), whitening
 
 
 def _cholesky(V: Tensor) -> Tensor:
