@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from .pairs import Kind
 
 MAX_DIMENSION = 128
-UNROLLED = 16  # dimensions up to which kernels are compiled for each
 CHUNK_PAIRS = 1 << 18
 MAX_CHUNKS = 256
 BOUND_DIMENSION, BOUND_COMPONENTS = 5, 32  # with less, a pair costs little more than its bound
@@ -86,16 +85,16 @@ class _Run:
     def __init__(
         self, log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, want: int, skip: bool
     ) -> None:
+        from . import blocks
         from . import loops as numba_rows
         from . import scratch as numba_memory
-        from .blocks import Blocked
         from .pairs import Kind
 
         k, d = means.shape
         log_weights, means, covariances = (t.detach().double() for t in (log_weights, means, covariances))
         n, p, projected = batch.n, batch.p, batch.projection is not None
         noise = "shared" if batch.shared else "full" if batch.full else "diagonal"
-        layout = Kind if max(d, p) <= UNROLLED else Blocked
+        layout = blocks.Blocked if max(d, p) > blocks.unrolled(noise) else Kind
         kind = layout(d, p, noise, projected, not batch.shared and (batch.missing or projected), _bits(batch))
         worth = d >= BOUND_DIMENSION and k >= (BOUND_DENSITIES if want == numba_memory.LOG_PROB else BOUND_COMPONENTS)
         bounded = skip and worth and not projected and not batch.shared
@@ -125,7 +124,7 @@ class _Run:
         """Compute all rows; the sums (k, ...) and totals (rows, loglik), added up in the order of chunks."""
         from . import scratch as numba_memory
 
-        pairs = CHUNK_PAIRS / max(1.0, max(self.kind.d, self.kind.p) / UNROLLED) ** 3
+        pairs = CHUNK_PAIRS / max(1.0, max(self.kind.d, self.kind.p) / 16) ** 3  # chunks of about as much work
         size = max(math.ceil(pairs / self.k), -(-self.n // MAX_CHUNKS))
         size = -(-size // self.kind.tile) * self.kind.tile
         starts = range(0, self.n, size)

@@ -31,8 +31,15 @@ def _wide() -> bool:
 WIDE = _wide()
 BLOCK = 4 if WIDE else 3  # a block's products and what they need fit in 32 or 16 registers
 PART_BYTES = VECTOR_BYTES if WIDE else REGISTER_BYTES  # of a group of rows, in one register
+UNROLLED = 15 if WIDE else 11  # beyond, a pair's numbers do not fit in the registers
+UNROLLED_SHARED = 16
 TILE_BYTES = 1 << 20  # a tile of rows, in the second cache
 FEWEST, MOST = 64, 256  # rows of a tile
+
+
+def unrolled(noise: str) -> int:
+    """Dimensions up to which steps compiled for one dimension are faster, as measured."""
+    return UNROLLED_SHARED if noise == "shared" else UNROLLED
 
 
 def blocks(size: int) -> int:
