@@ -1,10 +1,14 @@
 """Dimensions that compiled kernels learn at run time, from 17 to 128: pinned to the reference."""
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from llvmlite import binding
 
 from problems import Problem, problem
 from xdeconv import kernels
@@ -43,7 +47,6 @@ KINDS: dict[str, dict] = {
 @pytest.fixture(autouse=True)
 def _bounds_in_small_problems(monkeypatch):
     monkeypatch.setattr(cpu, "BOUND_COMPONENTS", 4)
-    monkeypatch.setattr(cpu, "BOUND_DENSITIES", 4)
 
 
 def check(p: Problem, dtype: torch.dtype, options: Options) -> None:
@@ -205,11 +208,12 @@ def test_nothing_reads_fresh_memory(kind, fill, options, monkeypatch):
 
 @pytest.mark.parametrize("kind", [{}, {"noise": "diagonal"}, {"missing": 0.4}, {"prior": "labels"}, {"prior": "rows"}])
 @pytest.mark.parametrize("dtype", NUMBERS)
-def test_skipping_loses_no_more_than_it_may(kind, dtype):
-    """Components far apart and noise over many decades, so that bounds decide about most pairs."""
+@pytest.mark.parametrize("spread", [0.4, 4])
+def test_skipping_loses_no_more_than_it_may(kind, dtype, spread):
+    """Components far apart and noise over many decades, so that bounds decide about most pairs; and close ones."""
     p = problem(n=400, k=40, d=17, seed=69, **kind)
     noise = p.noise * np.logspace(-5, 3, 400).reshape(-1, *[1] * (p.noise.ndim - 1))
-    far = replace(p, means=4 * p.means, X=4 * p.X, noise=noise)
+    far = replace(p, means=spread * p.means, X=spread * p.X, noise=noise)
     batch = far.batch(dtype=dtype)
     on, off = (kernels.accumulate(*far.parameters(), batch, options) for options in (ON, OFF))
     slack = 1e-6 if dtype == torch.float32 else 1e-11
@@ -242,3 +246,30 @@ def test_no_rows_are_zero():
 def test_up_to_128_dimensions():
     assert cpu.refuses(problem(n=2, k=2, d=128).batch(), 2, 128) is None
     assert "129" in str(cpu.refuses(problem(n=2, k=2, d=129).batch(), 2, 129))
+
+
+HALF_REGISTERS = """
+from problems import problem
+from test_large import NUMBERS, OFF, ON, check, cpu
+from xdeconv.kernels.cpu import blocks
+assert (blocks.BLOCK, blocks.PART_BYTES, blocks.UNROLLED) == (3, 32, 11)
+cpu.BOUND_COMPONENTS = 4
+for dtype in NUMBERS:
+    for options in (ON, OFF):
+        check(problem(n=40, k=9, d=19, missing=0.2, seed=1), dtype, options)
+        check(problem(n=40, k=9, d=18, seed=2), dtype, options)
+        check(problem(n=70, k=9, d=20, noise="shared", seed=3), dtype, options)
+        check(problem(n=20, k=4, d=18, p=20, projection="dense", noise="diagonal", seed=4), dtype, options)
+"""
+
+
+@pytest.mark.skipif(not binding.get_host_cpu_features().get("avx512f"), reason="has no wider registers than those")
+def test_machines_with_16_registers_of_32_bytes(tmp_path):
+    features = binding.get_host_cpu_features().items()
+    flags = ",".join(f"{'+' if on and not name.startswith('avx512') else '-'}{name}" for name, on in features)
+    compiler = {"NUMBA_CPU_NAME": "x86-64-v3", "NUMBA_CPU_FEATURES": flags, "NUMBA_CACHE_DIR": str(tmp_path)}
+    code = f"import sys; sys.path[:0] = {[os.path.dirname(__file__), *sys.path]!r}\n{HALF_REGISTERS}"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | compiler, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

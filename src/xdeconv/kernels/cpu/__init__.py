@@ -23,7 +23,7 @@ MAX_DIMENSION = 128
 CHUNK_PAIRS = 1 << 18
 MAX_CHUNKS = 256
 BOUND_DIMENSION, BOUND_COMPONENTS = 5, 32  # with less, a pair costs little more than its bound
-BOUND_DENSITIES = 512  # where there are no sums to save
+BOUND_DENSITIES = 512  # where there are few dimensions and no sums to save
 
 
 def refuses(batch: Batch, k: int, d: int) -> str | None:
@@ -96,11 +96,11 @@ class _Run:
         noise = "shared" if batch.shared else "full" if batch.full else "diagonal"
         layout = blocks.Blocked if max(d, p) > blocks.unrolled(noise) else Kind
         kind = layout(d, p, noise, projected, not batch.shared and (batch.missing or projected), _bits(batch))
-        worth = d >= BOUND_DIMENSION and k >= (BOUND_DENSITIES if want == numba_memory.LOG_PROB else BOUND_COMPONENTS)
+        cheap = layout is Kind and want == numba_memory.LOG_PROB
+        worth = d >= BOUND_DIMENSION and k >= (BOUND_DENSITIES if cheap else BOUND_COMPONENTS)
         bounded = skip and worth and not projected and not batch.shared
         self.kind, self.k, self.n = kind, k, n
         self.components, pivots, self.whitening = _components(log_weights, means, covariances, batch, kind)
-        self.grouped = self.kind.grouped(self.components) if bounded else self.components
         self.how = numba_memory.steps(kind, want, skip, bounded), numba_memory.shape(kind, want, skip, bounded)
         empty = batch.x.new_empty(0)
         S = batch.x.new_empty(0, 1) if batch.shared else batch.x.new_zeros(p, 1) if batch.noise is None else batch.noise
@@ -132,7 +132,7 @@ class _Run:
         turn = itertools.count()
 
         def work(_: int) -> None:
-            memory = numba_memory.scratch(self.kind, self.k, _memory, self.grouped)
+            memory = numba_memory.scratch(self.kind, self.k, _memory, self.components)
             at = numba_memory.places(memory, self.components)
             while (c := next(turn)) < len(starts):
                 sums, totals = np.zeros((self.k, self.kind.sums)), np.zeros(2)
@@ -169,7 +169,7 @@ def _components(
         eye = torch.eye(means.shape[1], dtype=torch.float64)
         matrix = whitening = torch.linalg.solve_triangular(L, eye, upper=False).numpy()
         offset = offset - L.diagonal(dim1=1, dim2=2).log().sum(1).numpy()
-    return kind.table(means.numpy(), matrix, offset, dtype), pivots.numpy().astype(dtype), whitening
+    return kind.table(means.numpy(), matrix, offset, pivots.numpy(), dtype), pivots.numpy().astype(dtype), whitening
 
 
 def _cholesky(V: Tensor) -> Tensor:

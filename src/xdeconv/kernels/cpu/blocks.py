@@ -5,7 +5,8 @@ panels leave it out. Triangles (S, V, L, G) lie in panels: for each block of lin
 the diagonal block, BLOCK numbers (a, b). A product of two panels reads both from front to end.
 
     row        x | S in panels, variances, or nothing | R in panels
-    component  m | V or L^-1 in panels | log alpha (- log |L|)      with a projection, V as full panels
+    component  m | V or L^-1 in panels (with a projection V as full panels) | log alpha (- log |L|)
+               | half the log pivots of V: the sum of those after the leading ones, then each
     sums       q | g | G in panels
 """
 
@@ -105,11 +106,16 @@ class Blocked(Kind):
 
     @property
     def component_numbers(self) -> int:
-        return self._whole(self.offset + 1)
+        return self._whole(self.offset + 2 + self.latent)
 
     @property
     def sums(self) -> int:
         return -(-(1 + self.latent + triangle(blocks(self.d))) // self.width) * self.width
+
+    @property
+    def leading(self) -> int:
+        """Blocks of coordinates that bound a pair: an eighth of its work."""
+        return -(-blocks(self.d) // 2)
 
     @property
     def lanes(self) -> int:
@@ -147,7 +153,9 @@ class Blocked(Kind):
         slots[: len(places)] = places
         return slots
 
-    def table(self, means: np.ndarray, matrix: np.ndarray, offset: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    def table(
+        self, means: np.ndarray, matrix: np.ndarray, offset: np.ndarray, pivots: np.ndarray, dtype: np.dtype
+    ) -> np.ndarray:
         """The numbers of components, a line each, in whole groups."""
         k, d = means.shape
         pad = self.latent - d
@@ -159,12 +167,9 @@ class Blocked(Kind):
         places = full_places(self.latent) if self.projected else square_places(self.latent)
         table[:k, self.latent : self.offset] = square.reshape(k, -1)[:, places]
         table[:k, self.offset] = offset
+        table[:k, self.offset + 1] = pivots[:, max(self.leading * BLOCK - pad, 0) :].sum(1)
+        table[:k, self.offset + 2 + pad : self.offset + 2 + self.latent] = pivots
         return table
-
-    def grouped(self, table: np.ndarray) -> np.ndarray:
-        """Groups of components, number by number."""
-        groups = table.reshape(-1, self.width, self.component_numbers)
-        return np.ascontiguousarray(groups.transpose(0, 2, 1))
 
     def unpacked(self, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """q (k, 1), g (k, d) and packed triangles of G."""

@@ -108,16 +108,14 @@ class Kind:
         """Lines of a table of k components, rounded up to whole groups."""
         return -(-k // self.width) * self.width
 
-    def table(self, means: np.ndarray, matrix: np.ndarray, offset: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    def table(
+        self, means: np.ndarray, matrix: np.ndarray, offset: np.ndarray, pivots: np.ndarray, dtype: np.dtype
+    ) -> np.ndarray:
         """The numbers of components, a line each, in whole groups."""
         k, d = means.shape
         a, b = np.tril_indices(d)
         table = np.zeros((self.lines(k), self.component_numbers), dtype)
         table[:k, : self.sums] = np.concatenate([means, matrix[:, a, b], offset[:, None]], axis=1)
-        return table
-
-    def grouped(self, table: np.ndarray) -> np.ndarray:
-        """What bounds of components are computed from."""
         return table
 
     def unpacked(self, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

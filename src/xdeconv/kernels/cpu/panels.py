@@ -23,7 +23,7 @@ LOWER = [(r, s) for s in SIDE for r in SIDE if r >= s]
 Tile = dict[tuple[int, int], Lanes]
 HEADER = (
     "latent", "seen", "latent_pad", "seen_pad", "row_numbers", "component_numbers", "slots", "sums", "tile_parts",
-    "destinations", "grouped", "vectors", "factor", "columns", "totals", "own",
+    "destinations", "offset", "leading", "vectors", "factor", "columns", "totals", "own",
 )  # fmt: skip
 
 
@@ -204,11 +204,10 @@ class Pair:
     emit: Writer
     tile: Callable[[Any, Any, Sequence[tuple[int, int]]], Tile]
     residual: Callable[[Any], list[Lanes]]
-    dimension: str = "seen"
 
     @property
     def pad(self) -> Any:
-        return self.emit.header[f"{self.dimension}_pad"]
+        return self.emit.header["seen_pad"]
 
     def L(self, block: Any) -> Panel:
         return self.emit.panel(self.emit.header["factor"], block, self.emit.width)
@@ -217,10 +216,10 @@ class Pair:
         at = self.emit.at(self.emit.header["vectors"], column, self.emit.width)
         return [self.emit.load(at, r * self.emit.width) for r in SIDE]
 
-    def factor(self) -> tuple[Variables, Logarithm]:
-        """L, z = L^-1 (x - R m), the squared distance z^T z, and log |T|."""
+    def factor(self, blocks: Any = None) -> tuple[Variables, Logarithm]:
+        """L, z = L^-1 (x - R m), the squared distance z^T z, and log |T|, of all or of some leading blocks."""
         emit = self.emit
-        count = emit.blocks(self.dimension)
+        count = emit.blocks("seen") if blocks is None else blocks
         distance, determinant = Variables(emit, {(0, 0): emit.zero}), Logarithm(emit)
         with emit.range(ADDRESS(0), count) as j:
             start, panel = emit.times(j, BLOCK), self.L(j)

@@ -130,7 +130,7 @@ def shape(kind: Kind, want: int, skip: bool, bounded: bool) -> Shape:
                  kind.sums * kind.lanes * size, kind.tile, kind.offset)  # fmt: skip
 
 
-def scratch(kind: Kind, k: int, new: Callable[[int, np.dtype], np.ndarray], grouped: np.ndarray) -> Scratch:
+def scratch(kind: Kind, k: int, new: Callable[[int, np.dtype], np.ndarray], components: np.ndarray) -> Scratch:
     """Scratch memory from ``new(numbers, dtype)``, which may return anything: nothing is read before it is written."""
     lines, W = kind.lines(k), kind.width
 
@@ -152,15 +152,16 @@ def scratch(kind: Kind, k: int, new: Callable[[int, np.dtype], np.ndarray], grou
     memory.lanes[:] = 0
     if isinstance(kind, Blocked):
         memory.rows[:] = memory.some[:] = 0  # what fills up a dimension stays so
-        memory.work[:] = _header(kind, memory.room.ctypes.data, grouped)
+        memory.work[:] = _header(kind, memory.room.ctypes.data)
+        return memory._replace(bound=components)
     return memory
 
 
-def _header(kind: Blocked, room: int, grouped: np.ndarray) -> list[int]:
+def _header(kind: Blocked, room: int) -> list[int]:
     sizes = np.cumsum([0, *kind.rooms[:-1]]) * kind.width * (kind.bits // 8)
     return [
         kind.latent, kind.seen, kind.latent - kind.d, kind.seen - kind.p, kind.row_numbers, kind.component_numbers,
-        kind.slots, kind.sums, kind.tile // kind.part, kind.destinations.ctypes.data, grouped.ctypes.data,
+        kind.slots, kind.sums, kind.tile // kind.part, kind.destinations.ctypes.data, kind.offset, kind.leading,
         *(room + int(size) for size in sizes),
     ]  # fmt: skip
 

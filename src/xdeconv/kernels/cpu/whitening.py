@@ -8,7 +8,6 @@ from typing import Any
 from .blocks import BLOCK
 from .lanes import ADDRESS, Lanes
 from .panels import SIDE, SQUARE, Variables, Writer
-from .tiles import LARGEST, TILE
 
 TOGETHER = 4  # registers of rows
 
@@ -22,22 +21,8 @@ def joint_shared(emit: Writer, rows: Any, groups: Any, component: Any, joint: An
     _distances(emit, rows, groups, component, keep)
 
 
-def bound_of_rows(emit: Writer, rows: Any, groups: Any, component: Any, joint: Any, state: Any, _: Any) -> None:
-    """log alpha N of a bounding component and neighbouring rows, and the largest so far of each row."""
-
-    def keep(t: Any, value: Lanes) -> None:
-        at = emit.at(state, t, emit.width)
-        old = emit.load(at, LARGEST * TILE)
-        emit.store(value, emit.at(joint, t, emit.width))
-        emit.store(emit.largest(value, old), at, LARGEST * TILE)
-
-    _distances(emit, rows, groups, component, keep)
-
-
 def _distances(emit: Writer, rows: Any, groups: Any, component: Any, keep: Callable[[Any, Lanes], None]) -> None:
-    latent = emit.header["latent"]
-    place = emit.builder.add(latent, emit.times(emit.triangular(emit.blocks("latent")), BLOCK))
-    offset = emit.at(component, place)
+    offset = emit.at(component, emit.header["offset"])
 
     def use(first: Any, count: int) -> None:
         distance = Variables(emit, {(0, g): emit.zero for g in range(count)})
@@ -73,8 +58,7 @@ def _whiten(
     with emit.range(ADDRESS(0), latent) as a:
         m, out = emit.broadcast(emit.at(component, a)), emit.at(room, a, count * emit.width)
         for g, row in enumerate(places):
-            z = emit.load(emit.at(row, a, emit.group)) - m
-            emit.store(z.compare("==", z).where(z, emit.zero) if emit.kind.missing else z, out, g * emit.width)
+            emit.store(emit.load(emit.at(row, a, emit.group)) - m, out, g * emit.width)
     matrix = emit.at(component, latent)
     with emit.range(ADDRESS(0), emit.blocks("latent")) as i:
         panel = emit.panel(matrix, i, 1, True)
