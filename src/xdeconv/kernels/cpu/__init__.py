@@ -15,6 +15,7 @@ from ...system.threads import threads, together
 from ..options import DEFAULT, Options
 from ..stats import Stats
 from .merge import InOrder
+from .triangles import inverse, unwhitened
 
 if TYPE_CHECKING:
     from .pairs import Kind
@@ -51,9 +52,7 @@ def accumulate(
     G = np.zeros((k, d, d))  # in NumPy, which never waits for other threads
     G[:, a, b] = G[:, b, a] = packed
     if run.whitening is not None:
-        W = run.whitening
-        g = (W.mT @ g[..., None])[..., 0]
-        G = W.mT @ (G - q[..., None] * np.eye(d)) @ W
+        g, G = unwhitened(run.whitening, g, G - q[..., None] * np.eye(d))
     return Stats(torch.from_numpy(np.concatenate([totals, q.ravel(), g.ravel(), G.ravel()])), k, d)
 
 
@@ -159,23 +158,24 @@ def _components(
     log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, kind: Kind
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Tables of components (whole groups of W lines) and of half the log pivots of V (k, d), and the shared L^-1."""
-    offset, V, whitening = log_weights.numpy(), covariances, None
-    dtype = np.dtype(f"f{kind.bits // 8}")
-    L = _cholesky(V)
-    pivots = L.diagonal(dim1=1, dim2=2).log()
-    matrix = V.numpy()
+    dtype, offset, matrix, whitening = np.dtype(f"f{kind.bits // 8}"), log_weights.numpy(), covariances.numpy(), None
+    pivots = _half_logs(_cholesky(matrix))
     if kind.noise == "shared":
-        L = _cholesky(V + batch.covariance().double())
-        eye = torch.eye(means.shape[1], dtype=torch.float64)
-        matrix = whitening = torch.linalg.solve_triangular(L, eye, upper=False).numpy()
-        offset = offset - L.diagonal(dim1=1, dim2=2).log().sum(1).numpy()
-    return kind.table(means.numpy(), matrix, offset, pivots.numpy(), dtype), pivots.numpy().astype(dtype), whitening
+        L = _cholesky(matrix + batch.covariance().double().numpy())
+        matrix = whitening = inverse(L)
+        offset = offset - _half_logs(L).sum(1)
+    return kind.table(means.numpy(), matrix, offset, pivots, dtype), pivots.astype(dtype), whitening
 
 
-def _cholesky(V: Tensor) -> Tensor:
+def _half_logs(L: np.ndarray) -> np.ndarray:
+    """Half the logarithms of the pivots of L L^T."""
+    return np.log(np.diagonal(L, axis1=1, axis2=2))
+
+
+def _cholesky(V: np.ndarray) -> np.ndarray:
     """Lower factors, NaN where there is none; NumPy's first, which never waits for other threads."""
     try:
-        return torch.from_numpy(np.linalg.cholesky(V.detach().numpy()))
+        return np.linalg.cholesky(V)
     except np.linalg.LinAlgError:
-        L, failed = torch.linalg.cholesky_ex(V)
-    return torch.where((failed > 0)[:, None, None], torch.nan, L)
+        L, failed = torch.linalg.cholesky_ex(torch.from_numpy(V))
+    return torch.where((failed > 0)[:, None, None], torch.nan, L).numpy()
