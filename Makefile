@@ -1,15 +1,17 @@
-# Two commands do everything on a fresh machine: `make demo` and `make test`.
+# Two commands do everything on a fresh machine: `make demo` and `make test`. `make quick` is for every few minutes.
 PYTHON ?= python3
 VENV   := .venv
 RUN    := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
+PAGES  := $(VENV)/.installed-docs
+QUICK  := not slow and not docs and not processes and not browser and not interpreted
 
-.PHONY: demo test check docs clean ranges audit
+.PHONY: demo test check quick docs clean ranges audit
 
 demo: $(STAMP)
 	$(RUN) -m xdeconv demo
 
-test: check
+test: check docs
 
 check: $(STAMP)
 	$(VENV)/bin/ruff check .
@@ -18,14 +20,21 @@ check: $(STAMP)
 	$(VENV)/bin/lint-imports
 	$(RUN) -m pytest -n 2
 
-docs: $(STAMP)
-	$(RUN) -m pip install --quiet --constraint requirements/dev.txt --constraint requirements/docs.txt --editable ".[docs]"
-	$(RUN) -m sphinx -W --keep-going -b html docs docs/_build/html
+# The fast part, meant to stay under a minute on two quiet cores: no documentation, processes, browser, interpreter.
+quick: $(STAMP)
+	$(RUN) -m pytest -n 2 -m "$(QUICK)"
+
+docs: $(PAGES)
+	$(RUN) -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
 $(STAMP): pyproject.toml requirements/dev.txt
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet --upgrade pip
 	$(RUN) -m pip install --quiet --constraint requirements/dev.txt --editable ".[dev]"
+	touch $@
+
+$(PAGES): $(STAMP) requirements/docs.txt
+	$(RUN) -m pip install --quiet --constraint requirements/dev.txt --constraint requirements/docs.txt --editable ".[docs]"
 	touch $@
 
 # The ranges of pyproject.toml at their lowest and newest versions, each in an environment of its own.
@@ -39,4 +48,4 @@ audit: $(STAMP)
 	.ranges/audit/bin/pip-audit --requirement requirements/dev.txt --no-deps --disable-pip
 
 clean:
-	rm -rf $(VENV) build dist demo
+	rm -rf $(VENV) build dist demo docs/_build

@@ -1,1 +1,1 @@
-"""Measurements that can be repeated: each module is a command, `python -m benchmarks.NAME`."""
+"""Measurements that can be repeated: one folder a family, each a command, `python -m benchmarks.FAMILY`."""

@@ -1,4 +1,4 @@
-"""Sphinx: pages in MyST, executed when built; API from docstrings; the command line from its own --help."""
+"""Sphinx: pages in MyST, executed when built; API from numpydoc docstrings; the command line from its own --help."""
 
 import sys
 from pathlib import Path
@@ -10,7 +10,7 @@ import xdeconv
 project = "xdeconv"
 author = "the xdeconv authors"
 version = release = xdeconv.__version__
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "plain_docstrings", "command_help"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax", "command_help"]
 exclude_patterns = ["_build", "_ext"]
 html_theme = "furo"
 html_title = f"xdeconv {version}"
@@ -25,5 +25,9 @@ nb_execution_show_tb = True
 nb_merge_streams = True
 
 autodoc_member_order = "bysource"
-autodoc_typehints = "none"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+napoleon_google_docstring = False
+napoleon_use_rtype = False
 python_maximum_signature_line_length = 100

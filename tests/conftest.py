@@ -15,7 +15,19 @@ if not torch.cuda.is_available():
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="where kernels run")
-    parser.addoption("--redraw", action="store_true", help="draw tests/plot/pictures again: look at them")
+    parser.addoption("--redraw", action="store_true", help="draw pictures of tests and thumbnails again: look at them")
+
+
+SUITES = {"browser": "tests in a browser", "interpreted": "tests of the Triton kernels"}
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which whole kinds of tests did not run here, and why: a row of dots hides them."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    for mark, what in SUITES.items():
+        reasons = [report.longrepr[2].removeprefix("Skipped: ") for report in skipped if mark in report.keywords]
+        for reason in dict.fromkeys(reasons):
+            terminalreporter.write_line(f"NOT RUN: {reasons.count(reason)} {what}: {reason}", yellow=True)
 
 
 @pytest.fixture(scope="session")

@@ -8,14 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from benchmarks.paper_quick import quick
-from benchmarks.paper_rows import PRESETS, SHARES, Table, mean_log_prob, noisier
-from benchmarks.paper_store import Store
+from benchmarks.paper import experiment, methods
+from benchmarks.paper import report as reports
+from benchmarks.paper.quick import quick
+from benchmarks.paper.rows import PRESETS, SHARES, Table, mean_log_prob, noisier
+from benchmarks.paper.store import Store
 
 import xdeconv as xd
-from benchmarks import paper, paper_methods, paper_report
 
 DOCS = Path(__file__).parents[2] / "docs"
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +38,7 @@ def run(method="em", k=64, seed=0, seconds=1.0, validation=-17.0, preset=PRESETS
 
 def test_the_small_setting_has_the_shape_of_the_paper(tmp_path):
     runs = quick(tmp_path)
-    assert {(r["method"], r["seed"]) for r in runs} == {(m, 0) for m in paper_methods.EXPERIMENT}
+    assert {(r["method"], r["seed"]) for r in runs} == {(m, 0) for m in methods.EXPERIMENT}
     assert list(tmp_path.glob("*-figure-1.png"))
 
 
@@ -63,7 +66,7 @@ def test_a_fill_costs_its_constant(rows):
 
 def test_a_floor_under_covariances_is_noise_of_the_rows(rows):
     narrow = xd.fit(noisier(rows.train, 1e-3), 3, method=xd.EM(), epochs=3, device="cpu").mixture
-    raised = paper_methods.raised(narrow, 1e-3)
+    raised = methods.raised(narrow, 1e-3)
     assert np.linalg.eigvalsh(raised.covariances).min() > 0.99e-3
     there, here = mean_log_prob(narrow, noisier(rows.train, 1e-3).batch), mean_log_prob(raised, rows.train.batch)
     assert there == pytest.approx(here, abs=1e-9)
@@ -72,11 +75,11 @@ def test_a_floor_under_covariances_is_noise_of_the_rows(rows):
 
 def test_runs_are_appended_and_not_made_twice(tmp_path, capsys):
     words = ["--rows", "600", "--components", "2", "--methods", "em", "--seeds", "2", "--out", str(tmp_path)]
-    paper.main([*words, "--device", "cpu"])
+    experiment.main([*words, "--device", "cpu"])
     store = Store(tmp_path / "paper.json")
     first = store.runs()
     assert [(r["method"], r["k"], r["seed"]) for r in first] == [("em", 2, 0), ("em", 2, 1)]
-    paper.main([*words, "--device", "cpu"])
+    experiment.main([*words, "--device", "cpu"])
     assert store.runs() == first
     assert not list(tmp_path.glob("*.new"))
 
@@ -85,35 +88,38 @@ def test_a_run_that_would_not_fit_is_not_begun(tmp_path, capsys):
     store = Store(tmp_path / "paper.json")
     store.add(run(k=64, seconds=10.0, data="simulated, 600 rows"))
     assert store.expected_seconds("em", 256, "simulated, 600 rows") == 40.0
-    session = paper.Session(Table(None, 600, "cpu"), store, budget=30.0)
+    session = experiment.Session(Table(None, 600, "cpu"), store, budget=30.0)
     assert session.time_for("em", 64)
     assert not session.time_for("em", 256)
-    paper.make(session, iter([(PRESETS[0], "em", 256, 0)]))
+    experiment.make(session, iter([(PRESETS[0], "em", 256, 0)]))
     assert len(store.runs()) == 1
     assert "run again" in capsys.readouterr().out
 
 
 def test_every_method_and_k_gets_a_seed_before_any_gets_the_next():
-    plan = list(paper.planned(paper.parse(["--seeds", "10", "--seeds-large", "3"])))
-    assert {(m, k) for _, m, k, _ in plan[:16]} == {(m, k) for m in paper_methods.EXPERIMENT for k in paper.COMPONENTS}
+    plan = list(experiment.planned(experiment.parse(["--seeds", "10", "--seeds-large", "3"])))
+    assert {(m, k) for _, m, k, _ in plan[:16]} == {(m, k) for m in methods.EXPERIMENT for k in experiment.COMPONENTS}
     assert len(plan) == 4 * (2 * 10 + 2 * 3)
 
 
 def test_the_report_fills_the_page(tmp_path, capsys):
     store = Store(tmp_path / "paper.json")
-    for method in paper_methods.EXPERIMENT:
+    for method in methods.EXPERIMENT:
         for seed in range(2):
             store.add(run(method, 512, seed, seconds=50.0, validation=-17.0 - seed + (method == "xdeconv")))
     docs = tmp_path / "docs"
     docs.mkdir()
     shutil.copy(DOCS / "paper.md", docs)
-    paper_report.report(store, docs)
+    reports.report(store, docs)
     page = (docs / "paper.md").read_text()
     assert "-17.500 ± 0.707 (2)" in page
-    assert "| simulated, 10 rows: SGD, seconds | < 40 | 50 | **no** |" in page
-    assert "| simulated, 10 rows: xdeconv, seconds | < 60 | 50 | yes |" in page
+    assert "target" not in page
+    assert "commit" not in page.split("<!-- begin results -->")[1].split("<!-- end results -->")[0]
+    full = (tmp_path / "RESULTS.md").read_text()
+    assert "| simulated, 10 rows: SGD, seconds | < 40 | 50 | **no** |" in full
+    assert "| simulated, 10 rows: xdeconv, seconds | < 60 | 50 | yes |" in full
     for picture in (docs / "paper").iterdir():
         assert f"(paper/{picture.name})" in page
     (docs / "paper.md").write_text("nothing")
     with pytest.raises(ValueError, match="has no place for 'results'"):
-        paper_report.report(store, docs)
+        reports.report(store, docs)

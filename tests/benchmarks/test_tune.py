@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from benchmarks.paper_rows import PRESETS, Table
+from benchmarks.paper.rows import PRESETS, Table
+from benchmarks.tune import search as tune
 
 import xdeconv as xd
-from benchmarks import tune
 from xdeconv.fitting.plan import choose_method
 from xdeconv.methods import suited_batch
+
+pytestmark = pytest.mark.slow
 
 
 def closeness(settings: tune.Settings) -> float:

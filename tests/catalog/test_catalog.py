@@ -113,9 +113,15 @@ def test_missing_is_missing_however_it_is_written():
 
 
 def test_the_description_tells_where_noise_comes_from():
-    text = open_catalog(plain(z=np.zeros(50)), ["x", "z"]).describe()
-    assert "sd x_error" in text
-    assert "z  -        NO NOISE" in text
+    with pytest.warns(xd.NoNoiseWarning, match="no error column was found for z in array in memory"):
+        source = open_catalog(plain(z=np.zeros(50)), ["x", "z"])
+    assert "sd x_error" in source.describe()
+    assert "z  -        NO NOISE" in source.describe()
+    assert source.unexplained == ("z",)
+    assert source.notes[0].startswith("NO NOISE: no error column was found for z")
+    meant = open_catalog(plain(z=np.zeros(50)), ["x", "z"], error={"z": None})
+    assert (meant.unexplained, meant.notes) == ((), ())
+    assert "z  -        no noise: values are taken as exact, as was said" in meant.describe()
     text = open_catalog(gaia_like(), FEATURES).describe()
     assert "Gaia names" in text
     assert "mas -> deg, of ra cos dec" in text
@@ -131,7 +137,7 @@ def test_unknown_columns_list_the_nearest():
         open_catalog(plain(), ["x", "x"])
     with pytest.raises(ValueError, match="name the columns to fit"):
         open_catalog(plain())
-    with pytest.raises(ValueError, match="no column that a feature uses"):
+    with pytest.raises(ValueError, match="not a column that a feature uses"):
         open_catalog(plain(), ["x"], error={"y": 0.1})
 
 
@@ -265,8 +271,8 @@ def test_row_filter():
     ("column", "value", "message"),
     [("parallax_error", -1.0, "parallax_error is negative"),
      ("pmra_error", np.nan, "pmra_error is missing or infinite although pmra is observed"),
-     ("ra_dec_corr", 1.5, "ra_dec_corr is no correlation"),
-     ("ra_dec_corr", np.nan, "ra_dec_corr is no correlation"),
+     ("ra_dec_corr", 1.5, "ra_dec_corr is not a correlation"),
+     ("ra_dec_corr", np.nan, "ra_dec_corr is not a correlation"),
      ("parallax", np.inf, "parallax is infinite"),
      ("phot_g_mean_flux_over_error", -3.0, "phot_g_mean_flux_over_error is negative"),
      ("phot_g_mean_flux_over_error", 0.0, "phot_g_mean_flux_over_error is missing or infinite")],
@@ -296,7 +302,7 @@ def test_weights():
     table = plain(w=np.arange(50.0))
     assert loaded(table, ["x"], weight="w").weight.tolist() == list(range(50))
     table["w"][3] = -1
-    with pytest.raises(ValueError, match="row 3: w is no weight"):
+    with pytest.raises(ValueError, match="row 3: w is not a weight"):
         loaded(table, ["x"], weight="w")
 
 

@@ -53,6 +53,7 @@ def test_defaults_with_moves_and_validation(frame):
     assert np.isfinite(fit.validation)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The inplace keyword")  # of LSDB, in making the catalogue
 def test_lsdb(stars):
     lsdb = pytest.importorskip("lsdb")

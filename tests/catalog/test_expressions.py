@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from xdeconv.catalog.expressions import Expression
+from xdeconv.catalog.expressions import Condition, Expression
 
 CASES = [
     "a + 2 * b - c / 3", "a * b / c", "a ** 2 + b ** -1.5", "2 ** a", "a ** b", "-a + +b", "sqrt(a) * exp(-b)",
@@ -34,15 +34,15 @@ def test_derivatives_are_those_of_autograd(text):
 def test_conditions():
     columns = {"ruwe": np.array([1.0, 1.5, np.nan, 1.2]), "g": np.array([10.0, 10.0, 10.0, 19.0])}
     for text in ("ruwe < 1.4 and g < 18", "(ruwe < 1.4) & (g < 18)", "not (ruwe >= 1.4 or g >= 18) and ruwe == ruwe"):
-        assert Expression(text).mask(columns).tolist() == [True, False, False, False], text
-    assert Expression("0 < ruwe < 1.3").mask(columns).tolist() == [True, False, False, True]
-    assert Expression("ruwe != 1.5").mask(columns).tolist() == [True, False, False, True]
-    assert Expression("isnan(ruwe)").mask(columns).tolist() == [False, False, True, False]
+        assert Condition(text).mask(columns).tolist() == [True, False, False, False], text
+    assert Condition("0 < ruwe < 1.3").mask(columns).tolist() == [True, False, False, True]
+    assert Condition("ruwe != 1.5").mask(columns).tolist() == [True, False, False, True]
+    assert Condition("isnan(ruwe)").mask(columns).tolist() == [False, False, True, False]
 
 
 def test_identifiers_are_compared_exactly():
     ids = np.array([5617123573074688640, 5617123573074688641])
-    assert Expression("source_id == 5617123573074688641").mask({"source_id": ids}).tolist() == [False, True]
+    assert Condition("source_id == 5617123573074688641").mask({"source_id": ids}).tolist() == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -58,3 +58,78 @@ def test_anything_but_arithmetic_is_refused(text):
 def test_what_cannot_be_differentiated_is_refused():
     with pytest.raises(ValueError, match="cannot be differentiated"):
         Expression("where(a > 1, a, b)").partials({"a": np.ones(2), "b": np.ones(2)})
+
+
+# Conditions as in pandas.query
+
+FRAME = {
+    "x": np.array([0.2, 0.9, np.nan, 1.4, 2.0]),
+    "y": np.array([1.0, 2.0, 3.0, np.nan, 0.0]),
+    "flag": np.array([1.0, 0.0, np.nan, 1.0, 0.0]),
+    "name": np.array(["a", None, "b", "c", "None"], dtype=object),
+    "id": np.arange(5) + 2**60,
+}
+
+
+def held(text):
+    return Condition(text).mask(FRAME).tolist()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["x > 0.5 & x < 1.5", "x > 0.5 | y > 2 & x < 1", "y == 1 | x > 1 & y < 5", "(x > 0.5) & (x < 1.5)",
+     "x > 0.5 and y < 2.5 | y == 0", "0.5 < x < 1.5 & y > 1"],
+)  # fmt: skip
+def test_and_and_or_bind_as_in_pandas(text):
+    import pandas as pd
+
+    frame = pd.DataFrame({name: FRAME[name] for name in ("x", "y")})
+    assert held(text) == [i in frame.query(text).index for i in range(5)]
+
+
+def test_a_missing_value_is_never_true():
+    assert held("flag") == [True, False, False, True, False]
+    assert held("not flag") == held("~flag") == [False, True, False, False, True]
+    assert held("not (x > 1)") == [True, True, False, False, False]
+    assert held("x > 1 or y > 2") == [False, False, True, True, True]
+    assert held("not (x > 1 and y > 2)") == [True, True, False, False, True]
+    assert held("name != 'a'") == [False, False, True, True, True]
+    assert held("name == 'None'") == [False, False, False, False, True]
+    assert held("isnan(x) | flag") == [True, False, True, True, False]
+    assert np.isnan(Expression("where(x > 1, 5, 6)").value(FRAME)).tolist() == [False, False, True, False, False]
+
+
+@pytest.mark.parametrize("text", ["'abc'", "nan", "1", "pi", "x + 1", "x & 4 == 4 + 1 and 3", "-x", "sqrt(x)", "not 1",
+                                  "x in (1, 2)", "x > 1 and 'abc'", "x << 2 > 1"])  # fmt: skip
+def test_what_is_not_a_condition_is_refused(text):
+    with pytest.raises(
+        ValueError, match=r"condition is wanted|only be compared|neither arithmetic|use \+|compare with"
+    ):
+        Condition(text)
+
+
+def test_what_only_the_rows_tell_is_refused_too():
+    with pytest.raises(ValueError, match=r"column x is not a condition: it has the value 0\.2"):
+        held("x")
+    with pytest.raises(ValueError, match="column name is text"):
+        held("name")
+    with pytest.raises(ValueError, match=r"'name > 5' compares text with a number"):
+        held("name > 5")
+    with pytest.raises(ValueError, match="compares text with a number"):
+        held("x == 'abc'")
+
+
+def test_a_column_called_e_is_that_column():
+    assert Condition("e < 0.5").names == ("e",)
+
+
+def test_a_condition_without_columns_holds_in_every_row():
+    assert held("1 < 2") == [True] * 5
+
+
+def test_deep_nesting_is_refused():
+    with pytest.raises(ValueError, match=r"nested too deeply|cannot read"):
+        Expression("+".join("a" * 2000))
+    with pytest.raises(ValueError, match=r"nested too deeply|cannot read"):
+        Expression("-" * 300 + "a")
+    assert Expression("+".join("a" * 50)).value({"a": np.ones(1)}) == 50

@@ -194,9 +194,13 @@ def test_identifiers_stay_whole(tmp_path):
 
 
 def test_unnamed_columns_of_an_array():
-    source = open_catalog(np.arange(12.0).reshape(4, 3))
+    source = open_catalog(np.arange(12.0).reshape(4, 3), error=dict.fromkeys(["x0", "x1", "x2"]))
     assert source.labels == ("x0", "x1", "x2")
-    assert open_catalog(np.arange(12.0).reshape(4, 3), ["u", "v", "w"]).labels == ("u", "v", "w")
+    assert open_catalog(np.arange(12.0).reshape(4, 3), ["u", "v", "w"], error=dict.fromkeys("uvw")).labels == (
+        "u",
+        "v",
+        "w",
+    )
     with pytest.raises(ValueError, match="name each of its columns"):
         open_catalog(np.arange(12.0).reshape(4, 3), ["u", "v"])
 
@@ -204,7 +208,7 @@ def test_unnamed_columns_of_an_array():
 def test_a_csv_whose_first_rows_are_whole_numbers_or_empty(tmp_path):
     rows = ["x,y"] + ["1,"] * 300_000 + ["2.5,3.5"]
     (tmp_path / "rows.csv").write_text("\n".join(rows) + "\n")
-    batch = open_catalog(tmp_path / "rows.csv", ["x", "y"]).load().batch
+    batch = open_catalog(tmp_path / "rows.csv", ["x", "y"], error={"x": None, "y": None}).load().batch
     assert batch.x[:, -1].tolist() == [2.5, 3.5]
     assert batch.x[1, 0].isnan()
 

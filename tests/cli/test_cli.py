@@ -78,6 +78,7 @@ def test_exit_codes_are_documented(call):
         assert str(number) in out
 
 
+@pytest.mark.processes
 def test_help_imports_nothing_heavy():
     heavy = ("torch", "numpy", "pyarrow", "scipy", "matplotlib")
     code = f"import sys, xdeconv.cli; print([m for m in {heavy} if m in sys.modules])"
@@ -348,6 +349,7 @@ def epochs(path):
     return load_checkpoint(path).epoch
 
 
+@pytest.mark.processes
 def test_an_interrupt_saves_and_says_how_to_go_on(folder):
     process = start(folder, "-o", folder / "i.safetensors", "--epochs", 1_000_000)
     wait_for(folder / "i.safetensors.checkpoint")
@@ -359,6 +361,7 @@ def test_an_interrupt_saves_and_says_how_to_go_on(folder):
     assert xd.load(folder / "i.safetensors").k == 3
 
 
+@pytest.mark.processes
 def test_kill_nine_and_resume_gives_the_same_model(folder):
     process = start(folder, "-o", folder / "k.safetensors", "--epochs", 1_000_000)
     saved = folder / "k.safetensors.checkpoint"

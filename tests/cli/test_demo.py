@@ -102,6 +102,7 @@ def test_page_tells_everything(found):
     assert all(group.verdict in page for group in result.groups)
 
 
+@pytest.mark.slow
 def test_same_seed_same_result(found, tmp_path):
     again = small(tmp_path)
     np.testing.assert_array_equal(again.mixture.means, found[0].mixture.means)

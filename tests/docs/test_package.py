@@ -3,9 +3,12 @@
 import subprocess
 import sys
 
+import pytest
+
 import xdeconv as xd
 
 
+@pytest.mark.processes
 def test_importing_xdeconv_imports_no_torch():
     code = "import sys, xdeconv; assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -18,7 +21,5 @@ def test_every_public_name_is_there_and_documented():
 
 
 def test_unknown_names_are_refused():
-    import pytest
-
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         xd.nothing  # noqa: B018

@@ -382,6 +382,7 @@ def run_script(path):
     assert "done False 60" in out, err
 
 
+@pytest.mark.processes
 def test_killed_at_any_moment_and_resumed(tmp_path):
     run_script(tmp_path / "whole")
     path = tmp_path / "killed"
@@ -393,6 +394,7 @@ def test_killed_at_any_moment_and_resumed(tmp_path):
     assert same(xd.load(f"{tmp_path}/whole.model"), xd.load(f"{path}.model"))
 
 
+@pytest.mark.processes
 def test_ctrl_c_returns_the_best_so_far(tmp_path):
     path = tmp_path / "fit"
     with script(path, "slow") as process:

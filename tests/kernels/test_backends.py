@@ -13,7 +13,8 @@ from xdeconv.kernels.options import Options
 from xdeconv.rows.batch import Batch
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
-BACKENDS = ["cpu", "cuda"] if HAS_TRITON else ["cpu"]
+TRITON = [pytest.mark.interpreted, pytest.mark.skipif(not HAS_TRITON, reason="triton is not installed")]
+BACKENDS = ["cpu", pytest.param("cuda", marks=TRITON)]
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-4}
 REFERENCE = Options(backend="reference")
 

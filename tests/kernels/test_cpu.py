@@ -153,6 +153,7 @@ def test_log_prob_needs_no_memory_for_pairs():
     assert peak < 20_000 * 64 * 4 / 2
 
 
+@pytest.mark.processes
 def test_threads_of_the_caller_and_forked_workers(monkeypatch):
     monkeypatch.setattr(cpu, "CHUNK_PAIRS", 1 << 12)
     monkeypatch.setattr(cpu, "threads", lambda: 2)
@@ -197,6 +198,7 @@ for bits in (32, 64):
 """
 
 
+@pytest.mark.processes
 def test_a_second_process_compiles_nothing():
     for d, dtype in [(2, torch.float32), (3, torch.float32), (3, torch.float64)]:
         p = problem(n=40, k=9, d=d, noise="full", seed=51)
@@ -218,6 +220,7 @@ assert float((ours.packed - right.packed).abs().max() / right.packed.abs().max()
 """
 
 
+@pytest.mark.processes
 def test_processes_that_compile_at_once_share_a_folder_and_no_index(tmp_path):
     """Numba numbers the files of an index: two processes that add to one would give two functions the same name."""
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"}

@@ -1,5 +1,7 @@
 """What only the Triton backend promises: slices, queues, orders, graphs, and refusals that say why."""
 
+from importlib.util import find_spec
+
 import pytest
 import torch
 
@@ -9,14 +11,17 @@ from xdeconv.kernels import cuda
 from xdeconv.kernels.options import Options
 from xdeconv.rows.batch import Batch
 
-pytest.importorskip("triton")
+pytestmark = [
+    pytest.mark.interpreted,
+    pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed"),
+]
 REFERENCE, CUDA = Options(backend="reference"), Options(backend="cuda")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
-def gpu_problem(n: int, k: int, d: int = 4) -> tuple[tuple[torch.Tensor, ...], Batch]:
+def weighted_problem(n: int, k: int, d: int = 4, device: str = "cuda") -> tuple[tuple[torch.Tensor, ...], Batch]:
     p = problem(n=n, k=k, d=d, missing=0.1, weight=True, seed=40)
-    return tuple(t.cuda() for t in p.parameters()), p.batch(dtype=torch.float32, device="cuda")
+    return tuple(t.to(device) for t in p.parameters()), p.batch(dtype=torch.float32, device=device)
 
 
 @pytest.mark.parametrize("skip", [True, False])
@@ -104,11 +109,24 @@ def test_without_triton_it_refuses(monkeypatch):
     assert cuda.refuses(Batch(x=torch.zeros(2, 3)), 2, 2) == "triton is not installed"
 
 
-@needs_gpu
 @pytest.mark.parametrize("skip", [True, False])
-def test_many_rows_equal_the_reference(skip):
-    """Enough rows for the plans that small tests never reach, a number that nothing divides."""
-    theta, batch = gpu_problem(n=150_001, k=37)
+@pytest.mark.parametrize("d", range(1, 9))
+def test_every_dimension(d, skip, device):
+    """Algebra is unrolled for each number of dimensions: one that is not tried here is tried nowhere."""
+    theta, batch = weighted_problem(n=40, k=3, d=d, device=device)
+    options = Options(backend="cuda", skip=skip)
+    right = kernels.accumulate(*theta, batch.to(dtype=torch.float64), REFERENCE)
+    ours = kernels.accumulate(*theta, batch, options)
+    torch.testing.assert_close(ours.packed, right.packed, rtol=2e-4, atol=2e-4 * batch.n)
+    log_prob = kernels.log_prob(*theta, batch, options).double()
+    right_log_prob = kernels.log_prob(*theta, batch.to(dtype=torch.float64), REFERENCE)
+    torch.testing.assert_close(log_prob, right_log_prob, rtol=2e-4, atol=2e-3)
+
+
+@pytest.mark.parametrize("skip", [True, False])
+def test_many_rows_equal_the_reference(skip, device):
+    """Enough rows for the plans that small tests never reach (on a GPU), a number that nothing divides."""
+    theta, batch = weighted_problem(n=150_001 if device == "cuda" else 301, k=37, device=device)
     right = kernels.accumulate(*theta, batch.to(dtype=torch.float64), REFERENCE)
     ours = kernels.accumulate(*theta, batch, Options(backend="cuda", skip=skip))
     for name in ("rows", "loglik", "q", "g", "G"):
@@ -119,7 +137,7 @@ def test_many_rows_equal_the_reference(skip):
 @needs_gpu
 @pytest.mark.parametrize("n", [500, 150_001])
 def test_a_graph_replays_the_same_bits(n):
-    theta, batch = gpu_problem(n=n, k=37)
+    theta, batch = weighted_problem(n=n, k=37)
     eager = kernels.accumulate(*theta, batch, CUDA).packed.clone()
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
@@ -136,7 +154,7 @@ def test_a_graph_replays_the_same_bits(n):
 
 @needs_gpu
 def test_memory_does_not_grow_with_pairs():
-    theta, batch = gpu_problem(n=150_001, k=512)
+    theta, batch = weighted_problem(n=150_001, k=512)
     kernels.accumulate(*theta, batch, CUDA)
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()

@@ -223,6 +223,19 @@ def test_skipping_loses_no_more_than_it_may(kind, dtype, spread):
     torch.testing.assert_close(a, b, rtol=slack, atol=slack)
 
 
+@pytest.mark.parametrize("options", [ON, OFF], ids=["skip", "dense"])
+@pytest.mark.parametrize("kind", [{"missing": 0.1}, {"noise": "shared"}, {"p": 17, "projection": "dense"}])
+def test_a_background_takes_its_share_of_rows(kind, options):
+    p = problem(n=90, k=9, d=19, weight=True, seed=73, **kind)
+    background = torch.linspace(-60.0, 0.0, 90, dtype=torch.float64)
+    batch = replace(p.batch(), background=background)
+    ours, right = (kernels.accumulate(*p.parameters(), batch, how) for how in (options, REFERENCE))
+    assert 1.0 < float(ours.q.sum()) < float(ours.rows) - 1.0
+    torch.testing.assert_close(ours.packed, right.packed, rtol=1e-9, atol=1e-8)
+    found, exact = (kernels.log_prob(*p.parameters(), batch, how) for how in (options, REFERENCE))
+    torch.testing.assert_close(found, exact, rtol=1e-10, atol=1e-10)
+
+
 def test_values_that_are_not_neighbours_in_memory():
     p = problem(n=64, k=9, d=17, seed=71)
     batch = p.batch()

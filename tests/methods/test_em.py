@@ -94,6 +94,7 @@ def test_em_never_lowers_the_penalised_likelihood(name, prior):
     assert values[-1] > values[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [1.0, 0.3, 0.05])
 @pytest.mark.parametrize("prior", [Prior(w=0.5), Prior(w=2.0, c=5.0, concentration=3.0)])
 def test_the_prior_does_not_compound(step, prior):

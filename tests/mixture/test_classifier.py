@@ -21,7 +21,7 @@ def test_it_is_bayes_rule():
 
 
 def test_far_rows_do_not_underflow():
-    found = Classifier({"a": gaussian(0.0), "b": gaussian(1.0)}).predict_proba([[1e3]])
+    found = Classifier({"a": gaussian(0.0), "b": gaussian(1.0)}, "equal").predict_proba([[1e3]])
     assert found.tolist() == [[0.0, 1.0]]
 
 
@@ -57,7 +57,7 @@ def test_noise_and_missing_values():
 def test_rows_without_a_density_are_named():
     point = Mixture([1.0], [[0.0]], [[[0.0]]])
     with pytest.raises(ValueError, match="row 0 has no density"):
-        Classifier({"a": point, "b": gaussian(0.0)}).predict_proba([[0.0]])
+        Classifier({"a": point, "b": gaussian(0.0)}, "equal").predict_proba([[0.0]])
 
 
 def test_classes_must_agree():
@@ -73,3 +73,77 @@ def test_classes_must_agree():
         Classifier({"a": gaussian(0.0)}, {"a": -1.0})
     with pytest.raises(ValueError, match="at least one class"):
         Classifier({})
+
+
+def test_priors_that_are_not_said_are_warned_of_once():
+    model = Classifier({"a": gaussian(0.0), "b": gaussian(1.0)})
+    for question in (model.predict, model.predict_proba, model.log_joint):
+        with pytest.warns(UserWarning, match="priors are not said: every class is taken to be equally common") as said:
+            question([[0.0]])
+        assert len(said) == 1
+    assert np.allclose(model.predict_proba([[0.5]], priors="equal"), 0.5)
+    with pytest.raises(ValueError, match="priors must be a dict or one of equal, training, fitted, got 'even'"):
+        Classifier({"a": gaussian(0.0)}, "even")
+
+
+def test_names_come_as_an_array():
+    found = Classifier({"near": gaussian(0.0), "far": gaussian(9.0)}, "equal").predict([[0.0], [9.0], [1.0]])
+    assert isinstance(found, np.ndarray)
+    assert found.tolist() == ["near", "far", "near"]
+    assert (found == "near").sum() == 2
+
+
+def test_training_fractions_are_remembered():
+    a, b = (gaussian(0.0).with_(meta={"fit": {"rows": n}}) for n in (10, 990))
+    assert np.allclose(Classifier({"a": a, "b": b}, "training").predict_proba([[3.0]]), [[0.01, 0.99]])
+    with pytest.raises(ValueError, match="the mixture of 'c' does not remember how many rows it was fitted to"):
+        Classifier({"a": a, "c": gaussian(0.0)}, "training")
+
+
+def test_rows_are_read_as_the_mixtures_read_them():
+    import pandas
+
+    table = pandas.DataFrame({"x": [0.5, 2.0], "x_error": [3.0, 0.1]})
+    model = Classifier({"a": gaussian(0.0, labels=["x"]), "b": gaussian(3.0, labels=["x"])}, {"a": 1, "b": 2})
+    right = model.predict_proba(table[["x"]].to_numpy(), error=table[["x_error"]].to_numpy())
+    np.testing.assert_allclose(model.predict_proba(table), right)
+    assert abs(right - model.predict_proba(table[["x"]].to_numpy())).max() > 0.1
+
+
+RARE = 0.01
+
+
+def rare_class():
+    """A rare class in a common one, fitted to rows of unequal noise; and rows of both, each with noise of its own."""
+    import xdeconv as xd
+
+    rng = np.random.default_rng(3)
+    rare, common = Mixture([1.0], [[3.0, 2.0]], [0.2 * np.eye(2)]), Mixture([1.0], [[0.0, 0.0]], [np.eye(2)])
+    truth = {"rare": rare, "common": common}
+    models = {}
+    for name, (rows, sd) in {"rare": (2_000, 1.0), "common": (198_000, 0.2)}.items():
+        X = truth[name].sample(rows, seed=1, error=np.full(2, sd))
+        models[name] = xd.fit(X[:20_000], 1, error=np.full(2, sd), epochs=60).mixture
+        models[name] = models[name].with_(meta={"fit": {"rows": rows}})
+    n = 600_000
+    member = rng.random(n) < RARE
+    error = rng.uniform(0.05, 0.8, size=(n, 2))
+    v = np.where(member[:, None], truth["rare"].sample(n, seed=5), truth["common"].sample(n, seed=6))
+    return models, v + error * rng.normal(size=(n, 2)), error, member
+
+
+def test_a_rare_class_is_calibrated_with_every_kind_of_priors():
+    models, X, error, member = rare_class()
+    for priors in ("training", {"rare": RARE, "common": 1 - RARE}, "fitted"):
+        p = Classifier(models, priors).predict_proba(X, error=error)[:, 0]
+        which = np.minimum((10 * p).astype(int), 9)
+        for b in range(10):
+            inside = which == b
+            assert inside.sum() > 50
+            slack = 2 * np.sqrt(p[inside].mean() * (1 - p[inside].mean()) / inside.sum())
+            assert abs(p[inside].mean() - member[inside].mean()) < 0.02 + slack, (priors, b)
+    fitted = Classifier(models).fitted_priors(X, error=error)
+    assert fitted["rare"] == pytest.approx(RARE, abs=0.001)
+    equal = Classifier(models, "equal").predict_proba(X, error=error)[:, 0]
+    high = equal > 0.9
+    assert member[high].mean() < 0.6  # what equal priors do to a rare class

@@ -71,3 +71,40 @@ def test_fits(tmp_path, mixture):
 def test_other_suffixes_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"must end in .npz or .fits"):
         MIXTURE.export(tmp_path / "m.txt")
+
+
+def test_to_torch():
+    import torch
+
+    found = MIXTURE.to_torch()
+    np.testing.assert_allclose(found.log_prob(torch.from_numpy(GIVEN.X)).numpy(), MIXTURE.log_prob(GIVEN.X), rtol=1e-10)
+    np.testing.assert_allclose(found.mean.numpy(), MIXTURE.mean())
+    np.testing.assert_allclose(found.variance.numpy(), np.diag(MIXTURE.covariance()))
+    assert found.sample((5,)).shape == (5, 2)
+    with pytest.raises(ValueError, match="component 0 is singular: torch's MultivariateNormal needs its inverse"):
+        Mixture([1.0], [[0.0]], [[[0.0]]]).to_torch()
+
+
+def test_to_numpyro():
+    pytest.importorskip("numpyro")
+    np.testing.assert_allclose(MIXTURE.to_numpyro().log_prob(GIVEN.X), MIXTURE.log_prob(GIVEN.X), rtol=1e-4)
+
+
+def test_numpyro_is_asked_for(monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "numpyro", None)
+    with pytest.raises(ImportError, match="pip install numpyro"):
+        MIXTURE.to_numpyro()
+
+
+def test_parameters_travel_as_one():
+    import torch
+
+    log_weights, means, covariances = parameters = MIXTURE.tensors()
+    assert (parameters.k, parameters.d) == (3, 2)
+    np.testing.assert_array_equal(means.numpy(), MIXTURE.means)
+    np.testing.assert_array_equal(covariances.numpy(), MIXTURE.covariances)
+    np.testing.assert_allclose(log_weights.exp().numpy(), MIXTURE.weights)
+    assert {t.dtype for t in parameters.to("cpu", torch.float32)} == {torch.float32}
+    assert type(parameters.to("cpu")) is type(parameters)

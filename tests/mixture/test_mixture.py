@@ -189,12 +189,12 @@ def test_what_is_no_model_is_refused(tmp_path):
     content = path.read_bytes()
     for cut in (0, 4, 40, len(content) // 2, len(content) - 1):
         path.write_bytes(content[:cut])
-        with pytest.raises(ValueError, match="truncated, damaged or no xdeconv mixture"):
+        with pytest.raises(ValueError, match="truncated, damaged or not an xdeconv mixture"):
             load(path)
     from safetensors.numpy import save_file
 
     save_file({"weights": np.ones(1)}, path)
-    with pytest.raises(ValueError, match="is no xdeconv mixture"):
+    with pytest.raises(ValueError, match="is not an xdeconv mixture"):
         load(path)
 
 
@@ -206,7 +206,7 @@ def test_what_is_no_model_is_refused(tmp_path):
         (([1.0], [[np.nan]], np.ones((1, 1, 1))), "means of component 0 is not finite"),
         (([1.0], [[0.0, 0.0]], [[[1.0, 2.0], [2.0, 1.0]]]), "component 0 is not positive"),
         (([1.0], [[0.0, 0.0]], [[[1.0, 0.5], [0.0, 1.0]]]), "not symmetric"),
-        (([1.0], [[0.0, 0.0]], [np.eye(2)], ["a", "a"]), "doubled"),
+        (([1.0], [[0.0, 0.0]], [np.eye(2)], ["a", "a"]), "must be unique"),
         (([1.0], [[0.0, 0.0]], [np.eye(2)], ["a"]), "must name 2"),
     ],
 )

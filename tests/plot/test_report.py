@@ -180,6 +180,7 @@ def assert_same(shown: dict, mixture: Mixture) -> None:
         assert shown[name] == pytest.approx(pair, rel=1e-6, abs=1e-6)
 
 
+@pytest.mark.browser
 def test_numbers_are_those_of_condition(browser, tmp_path):
     mixture = example(seed=3)
     page = Page(browser, mixture, tmp_path / "a page, with spaces.html")
@@ -204,6 +205,7 @@ def test_numbers_are_those_of_condition(browser, tmp_path):
     assert page.log() == []
 
 
+@pytest.mark.browser
 def test_the_density_under_the_cursor_is_that_of_the_model(browser, tmp_path):
     mixture = example(seed=4)
     page = Page(browser, mixture, tmp_path / "page.html")
@@ -222,6 +224,7 @@ def test_the_density_under_the_cursor_is_that_of_the_model(browser, tmp_path):
     assert likeliest == given.responsibilities((middle + step)[None])[0].argmax()
 
 
+@pytest.mark.browser
 def test_the_picture_is_the_density(browser, tmp_path):
     mixture = example(seed=5)
     page = Page(browser, mixture, tmp_path / "page.html")
@@ -238,6 +241,7 @@ def test_the_picture_is_the_density(browser, tmp_path):
     np.testing.assert_allclose(grid, expected, atol=2e-5 * expected.max())
 
 
+@pytest.mark.browser
 def test_components_are_listed_and_highlighted_by_keyboard(browser, tmp_path):
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
@@ -261,6 +265,7 @@ def test_components_are_listed_and_highlighted_by_keyboard(browser, tmp_path):
     assert browser.find_element(By.CSS_SELECTOR, "[aria-selected=true]").text.startswith(str(order[1] + 1))
 
 
+@pytest.mark.browser
 def test_everything_can_be_reached_by_keyboard(browser, tmp_path):
     from selenium.webdriver.common.keys import Keys
 
@@ -273,6 +278,7 @@ def test_everything_can_be_reached_by_keyboard(browser, tmp_path):
             "error of axis 3"} <= reached  # fmt: skip
 
 
+@pytest.mark.browser
 def test_dark_and_light(browser, tmp_path):
     history = columns([Epoch(e, 0.0, -1.0 / (e + 1)) for e in range(5)])
     page = Page(browser, example(history=history), tmp_path / "page.html")
@@ -293,6 +299,7 @@ def test_dark_and_light(browser, tmp_path):
     assert page.log() == []
 
 
+@pytest.mark.browser
 def test_hostile_labels_run_nothing(browser, tmp_path):
     history = columns([Epoch(e, 0.0, -1.0 / (e + 1)) for e in range(5)])
     mixture = example(2, 3, HOSTILE, data=HOSTILE[1], notes=list(HOSTILE), history=history)
@@ -306,6 +313,7 @@ def test_hostile_labels_run_nothing(browser, tmp_path):
     assert page.log() == []
 
 
+@pytest.mark.browser
 def test_one_coordinate_and_components_without_width(browser, tmp_path):
     page = Page(browser, Mixture([0.5, 0.5], [[0.0], [1.0]], [[[1.0]], [[0.0]]], ["x"]), tmp_path / "one.html")
     assert page.shown()["x"] == pytest.approx((0.5, np.sqrt(0.75)), rel=1e-6)
@@ -338,6 +346,7 @@ def frame_time(browser) -> float:
     return float(np.median(spent[10:]))
 
 
+@pytest.mark.browser
 def test_512_components_in_7_dimensions_follow_a_slider(browser, tmp_path):
     page = Page(browser, example(512, 7), tmp_path / "page.html")
     best = np.inf

@@ -52,6 +52,7 @@ def test_parallel_threads():
     assert all(same(a, b) for a, b in zip(alone, together, strict=True))
 
 
+@pytest.mark.processes
 @pytest.mark.filterwarnings("ignore:.*fork.*")
 def test_forked_workers_after_a_fit_in_the_parent():
     alone = [fitted(seed) for seed in range(2)]
@@ -60,6 +61,7 @@ def test_forked_workers_after_a_fit_in_the_parent():
     assert all(same(a, b) for a, b in zip(alone, together, strict=True))
 
 
+@pytest.mark.processes
 @pytest.mark.filterwarnings("ignore")
 def test_joblib():
     joblib = pytest.importorskip("joblib")
@@ -68,6 +70,7 @@ def test_joblib():
     assert all(same(a, b) for a, b in zip(alone, together, strict=True))
 
 
+@pytest.mark.processes
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("scheduler", ["processes", "threads"])
 def test_dask(scheduler):

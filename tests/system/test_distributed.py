@@ -19,6 +19,7 @@ from xdeconv.fitting.checkpoint import load_checkpoint
 from xdeconv.simulate import _gaia as simulate
 
 HERE = Path(__file__).parents[1]
+pytestmark = pytest.mark.processes
 
 
 def port():

@@ -136,6 +136,7 @@ def test_a_lock_file_that_its_last_owner_just_unlinked_is_no_lock(tmp_path, monk
     assert not (tmp_path / ".x.lock").exists()
 
 
+@pytest.mark.processes
 def test_a_killed_process_lets_go_of_its_lock(tmp_path):
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe()
@@ -220,6 +221,7 @@ def test_damaged_stores_are_errors_or_read_alike(name, originals, tmp_path):
     run()
 
 
+@pytest.mark.slow
 def test_any_json_is_a_manifest_or_an_error(tmp_path):
     values = st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
@@ -300,6 +302,7 @@ COMMAND = textwrap.dedent("""
 """)
 
 
+@pytest.mark.processes
 def test_the_command_says_who_writes(tmp_path):
     rows = tmp_path / "rows.csv"
     rows.write_text("x,y\n" + "\n".join(f"{a},{b}" for a, b in X))

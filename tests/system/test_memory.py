@@ -38,7 +38,7 @@ def test_the_figure_grows_with_rows_and_components(caplog):
 
 def test_the_pool_of_an_unshuffled_stream_counts(tmp_path):
     np.save(tmp_path / "rows.npy", np.zeros((300_000, 3)))
-    source = xd.open(tmp_path / "rows.npy", ["a", "b", "c"], memory=False)
+    source = xd.open(tmp_path / "rows.npy", ["a", "b", "c"], error=dict.fromkeys("abc"), memory=False)
     assert source.pool_bytes(None) == 0
     assert source.pool_bytes(500) == 3 * 8 * 3 * 300_000
     assert replace(source, table=replace(source.table, shuffled=True)).pool_bytes(500) < 3 * 8 * 3 * 300_000
@@ -73,6 +73,7 @@ LIMITED = textwrap.dedent("""
 """)
 
 
+@pytest.mark.processes
 def test_a_limit_of_address_space_is_known():
     found = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, timeout=120, check=False)
     assert "GiB are free: stream the rows" in found.stdout, found.stderr

@@ -173,6 +173,7 @@ def _close_in_child(items):
     items.close()
 
 
+@pytest.mark.processes
 @pytest.mark.filterwarnings("ignore:.*fork.*")
 def test_a_forked_process_closes_what_its_parent_reads():
     items = prefetched(iter(range(10)))
@@ -190,6 +191,7 @@ def _in_child(_):
     return found
 
 
+@pytest.mark.processes
 @pytest.mark.filterwarnings("ignore:.*fork.*")
 def test_a_forked_process_starts_its_own():
     assert _in_child(0) == [1]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from ..rows.checks import NoNoiseWarning
 from . import finding
 from .conventions import PRESETS
-from .expressions import Expression
+from .expressions import Condition
 from .readers import Table, open_table
+from .remembered import remembered
 from .stream import CatalogSource
 
 
@@ -17,80 +20,147 @@ def open(
     columns: Sequence[str] | str | None = None,
     *,
     error: Mapping[str, Any] | None = None,
-    correlation: Mapping[tuple[str, str], str | float] | None = None,
+    correlation: Mapping[Any, str | float] | None = None,
     unit: Mapping[str, str] | None = None,
     derive: Any = None,
     where: str | None = None,
     weight: str | None = None,
+    log_prior: Sequence[str] | None = None,
     offset: Mapping[str, Any] | None = None,
     inflate: Mapping[str, Any] | None = None,
     fill: Mapping[str, float] | None = None,
     preset: str | None = None,
-    error_pattern: str = "{name}_error",
-    correlation_pattern: str = "{a}_{b}_corr",
-    cos_dec: bool = True,
+    error_pattern: str | None = None,
+    correlation_pattern: str | None = None,
+    cos_dec: bool | None = None,
     bad_rows: Literal["refuse", "drop"] = "refuse",
+    empty: Literal["refuse", "keep"] = "refuse",
     skip_bad_files: bool = False,
     memory: bool | None = None,
 ) -> CatalogSource:
     """A catalogue as a Source: a path, a glob, a directory, a prepared store, or a table in memory.
 
-    columns      the features: columns of the table, or names of derived ones
-    error        {feature: column, expression, standard deviation or None}; by default NAME_error is looked for
-    correlation  {(a, b): column or number}; by default A_B_corr or B_A_corr is looked for
-    unit         {column: unit} where neither the file nor a known catalogue says it
-    derive       {feature: expression of columns}, a transform of :mod:`xdeconv.catalog.sky`, or a list of them
-    where        a condition such as "ruwe < 1.4": other rows are left out
-    weight       the column of row weights
-    offset       {column: what is subtracted}: a number, an expression or a Hook; -zero point of a parallax
-    inflate      {column: what its error is multiplied by}
-    fill         {column: value} for missing values that are to be known values instead
-    preset       paper-2019, or paper-2019-code: the columns and errors of Ritchie & Murray (2019)
-    bad_rows     refuse rows with impossible errors or correlations, or drop and count them
-    memory       whether to hold the rows in memory; by default when they are few
+    ``print(source.describe())`` tells what was found. A feature for which no error is found is warned of
+    (:class:`xdeconv.NoNoiseWarning`) unless ``error={feature: None}`` says that it has none.
 
-    ``print(source.describe())`` tells what was found.
+    Parameters
+    ----------
+    data : path, glob, directory, list of these, table or array
+        What to read. A prepared store remembers all that was said when it was made.
+    columns : sequence of str, optional
+        The features: columns of the table, or names of derived ones.
+    error : mapping, optional
+        {feature: column, expression, standard deviation or None}; by default NAME_error, and what known catalogues
+        call an error, is looked for.
+    correlation : mapping, optional
+        {(a, b): column or number}; by default A_B_corr or B_A_corr is looked for. "a,b" is read as (a, b).
+    unit : mapping, optional
+        {column: unit} where neither the file nor a known catalogue says it.
+    derive : mapping, str, transform or list, optional
+        {feature: expression of columns}, a transform of :mod:`xdeconv.sky` or a word for one: "galactic" makes l, b,
+        pml, pmb; "tangent:RA,DEC" makes xi, eta; "velocities" makes U, V, W.
+    where : str, optional
+        A condition such as "ruwe < 1.4 & parallax > 0": other rows are left out.
+    weight : str, optional
+        The column of row weights.
+    log_prior : sequence of str, optional
+        Columns of log-priors, one per component, that are added to the log-weights in each row.
+    offset : mapping, optional
+        {column: what is subtracted}: a number, an expression or a Hook; -zero point of a parallax.
+    inflate : mapping, optional
+        {column: what its error is multiplied by}.
+    fill : mapping, optional
+        {column: value} for missing values that are to be known values instead.
+    preset : str, optional
+        paper-2019, or paper-2019-code: the columns and errors of Ritchie & Murray (2019).
+    error_pattern, correlation_pattern : str, optional
+        What error and correlation columns are called: "{name}_error" and "{a}_{b}_corr" by default.
+    cos_dec : bool, optional
+        Whether an error of ra (any longitude) is one of ra cos dec, as it is by default.
+    bad_rows : {"refuse", "drop"}
+        Refuse rows with impossible errors or correlations, or drop and count them.
+    empty : {"refuse", "keep"}
+        Refuse a feature that has no value in any row, once all were read, or keep it as missing.
+    skip_bad_files : bool
+        Leave damaged files out, and count them.
+    memory : bool, optional
+        Whether to hold the rows in memory; by default when they are few.
 
+    Returns
+    -------
+    CatalogSource
+        Rows for :func:`xdeconv.fit`.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> table = {"x": np.arange(3.0), "x_error": np.full(3, 0.1), "y": np.array([1.0, np.nan, 2.0])}
-    >>> print(open(table, ["x", "y"]).describe())
+    >>> print(open(table, ["x", "y"], error={"y": None}).describe())
     3 rows of array in memory
       x  -        sd x_error
-      y  -        NO NOISE: no error column was found, values are taken as exact
+      y  -        no noise: values are taken as exact, as was said
     """
-    given: dict[str, Any] = {
-        "error": error, "correlation": correlation, "unit": unit, "offset": offset, "inflate": inflate, "fill": fill,
-        "cos_dec": cos_dec, "columns": [columns] if isinstance(columns, str) else columns,
-    }  # fmt: skip
-    given = _with_preset(given, preset)
+    source = open_source(
+        data, columns, error=error, correlation=correlation, unit=unit, derive=derive, where=where, weight=weight,
+        log_prior=log_prior, offset=offset, inflate=inflate, fill=fill, preset=preset, error_pattern=error_pattern,
+        correlation_pattern=correlation_pattern, cos_dec=cos_dec, bad_rows=bad_rows, empty=empty,
+        skip_bad_files=skip_bad_files, memory=memory,
+    )  # fmt: skip
+    exact = finding.unexplained(source.recipe, source.table.name)
+    if exact:
+        warnings.warn(exact, NoNoiseWarning, stacklevel=2)
+    return source
+
+
+def open_source(
+    data: Any, columns: Sequence[str] | str | None = None, *, where: str | None = None, preset: str | None = None,
+    bad_rows: str = "refuse", empty: str = "refuse", skip_bad_files: bool = False, memory: bool | None = None,
+    **said: Any,
+) -> CatalogSource:  # fmt: skip
+    """As :func:`open`, without the warning: ``source.unexplained`` tells of features without noise."""
+    given = with_preset({"columns": [columns] if isinstance(columns, str) else columns, **said}, preset)
     table = open_table(data, names=given["columns"], skip_bad_files=skip_bad_files)
-    chosen = given.pop("columns") or default_columns(table)
-    choices = finding.Choices(
-        columns=tuple(chosen),
-        derive=finding.as_transforms(derive),
-        weight=weight,
-        error_pattern=error_pattern,
-        correlation_pattern=correlation_pattern,
-        **{name: value for name, value in given.items() if value is not None},
-    )
+    given = remembered(table, given)
+    arguments = _arguments(given, table)
+    choices = finding.Choices(**arguments)
     recipe = finding.find_recipe(choices, table.columns, table.units, table.name)
-    condition = Expression(where) if where else None
-    for name in condition.names if condition else ():
-        if name not in table.columns:
-            raise finding.nearest(name, table.columns, table.name)
-    return CatalogSource(table, recipe, condition, bad_rows == "drop", skip_bad_files, memory)
+    condition = Condition(where) if where else None
+    finding.require(condition.names if condition else (), table.columns, table.name)
+    reading = {**given, "columns": list(choices.columns)}
+    return CatalogSource(
+        table, recipe, condition, bad_rows == "drop", skip_bad_files, memory, empty == "keep", reading=reading
+    )
 
 
-def _with_preset(given: dict[str, Any], preset: str | None) -> dict[str, Any]:
+def _arguments(given: Mapping[str, Any], table: Table) -> dict[str, Any]:
+    """What was said, as :class:`finding.Choices` has it."""
+    found = {name: value for name, value in given.items() if value is not None}
+    found["columns"] = tuple(found.get("columns") or default_columns(table))
+    found["derive"] = finding.as_transforms(found.get("derive"), table.columns)
+    found["correlation"] = {_pair(pair): value for pair, value in found.get("correlation", {}).items()}
+    prior = found.get("log_prior", ())
+    found["log_prior"] = (prior,) if isinstance(prior, str) else tuple(prior)
+    return found
+
+
+def _pair(pair: Any) -> tuple[str, str]:
+    parts = tuple(part.strip() for part in pair.split(",")) if isinstance(pair, str) else tuple(pair)
+    if len(parts) != 2:
+        raise ValueError(f"a correlation is of two features, got {pair!r}: write (a, b), or a,b in text")
+    return parts[0], parts[1]
+
+
+def with_preset(given: dict[str, Any], preset: str | None) -> dict[str, Any]:
+    """What was said, completed by what a preset says."""
     if preset is None:
         return given
     if preset not in PRESETS:
         raise ValueError(f"there is no preset {preset!r}: choose from {', '.join(PRESETS)}")
     known = PRESETS[preset]
-    merged = {name: {**known.get(name, {}), **(value or {})} for name, value in given.items()  # type: ignore[dict-item]
-              if isinstance(value or {}, Mapping) and name not in ("columns", "cos_dec")}  # fmt: skip
-    columns = given["columns"] or known["columns"]
-    return {**given, **merged, "columns": columns, "cos_dec": known.get("cos_dec", given["cos_dec"])}
+    kept = {name for name in (*given, *known) if name in ("error", "unit", "fill", "offset", "inflate", "correlation")}
+    merged = {name: {**known.get(name, {}), **(given.get(name) or {})} for name in kept}  # type: ignore[dict-item]
+    columns = given.get("columns") or known["columns"]
+    return {**given, **merged, "columns": columns, "cos_dec": known.get("cos_dec", given.get("cos_dec"))}
 
 
 def default_columns(table: Table) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..rows.batch import packed_size
 from .expressions import Columns
-from .recipe import Evaluated, Recipe
+from .recipe import Evaluated, Recipe, floats
 
 Array = np.ndarray
 ROUNDING = 1e-6  # by which a correlation stored in float32 may exceed 1
@@ -48,20 +48,24 @@ def _values(recipe: Recipe, columns: Columns, x: Array) -> list[tuple[str, str, 
     made = {name: t for t in recipe.transforms for name in t.outputs}
     for a, name in enumerate(recipe.features):
         found.append((name, "is infinite", np.isinf(x[a])))
-        if name in made:
-            known = [~np.isnan(recipe.quantities[c].value(columns)) for c in _needed(made[name], name)]
+        if name in made and made[name].needs(name):
+            known = [~np.isnan(recipe.quantities[c].value(columns)) for c in made[name].needs(name)]
             undefined = np.isnan(x[a]) & np.logical_and.reduce(known)
             found.append((name, "is not defined, although what it is made of is observed", undefined))
     if recipe.weight:
-        w = columns[recipe.weight]
-        found.append((recipe.weight, "is no weight: negative or missing", ~(w >= 0) | np.isinf(w)))
-    return found
+        w = floats(columns[recipe.weight], recipe.weight)
+        found.append((recipe.weight, "is not a weight: negative or missing", ~(w >= 0) | np.isinf(w)))
+    return found + _priors(recipe, columns)
 
 
-def _needed(transform: object, name: str) -> tuple[str, ...]:
-    """The inputs that one output depends on."""
-    needs = getattr(transform, "needs", None)
-    return transform.inputs if needs is None else needs(name)  # type: ignore[attr-defined]
+def _priors(recipe: Recipe, columns: Columns) -> list[tuple[str, str, Array]]:
+    """Log-priors that are missing or infinite, and rows that no component may have."""
+    if not recipe.log_prior:
+        return []
+    table = np.stack([floats(columns[name], name) for name in recipe.log_prior])
+    found = [(name, "is not a log-prior: missing or +inf", np.isnan(line) | (line == np.inf))
+             for name, line in zip(recipe.log_prior, table, strict=True)]  # fmt: skip
+    return [*found, (", ".join(recipe.log_prior), "are -inf for every component", np.isneginf(table).all(axis=0))]
 
 
 def _errors(recipe: Recipe, found: Evaluated) -> list[tuple[str, str, Array]]:
@@ -93,10 +97,12 @@ def _correlations(recipe: Recipe, found: Evaluated) -> list[tuple[str, str, Arra
     observed = ~np.isnan(found.x)
     users = _users(found)
     for (s, t), r in found.correlations.items():
+        if s not in users or t not in users:
+            continue
         seen = observed[users[s]].any(axis=0) & observed[users[t]].any(axis=0)
         column = recipe.correlations[s, t]
         wrong = seen & ~(np.abs(np.broadcast_to(r, seen.shape)) <= 1 + ROUNDING)
-        problems.append((str(column), f"is no correlation although {s} and {t} are observed", wrong))
+        problems.append((str(column), f"is not a correlation although {s} and {t} are observed", wrong))
     return problems
 
 

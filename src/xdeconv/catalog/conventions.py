@@ -1,55 +1,68 @@
-"""What known catalogues call things, as data: units, errors that must be computed, and what a colour is made of."""
+"""What known catalogues call things, as data: units, errors, what a colour is made of. Columns are known one by one."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 MAGNITUDES = 1.0857362047581296  # 2.5 / ln 10: the error of a magnitude is this over the signal-to-noise ratio
 ASTROMETRY = ("ra", "dec", "parallax", "pmra", "pmdec")
-_ASTROMETRIC_UNITS = {
-    "ra": "deg", "dec": "deg", "parallax": "mas", "pmra": "mas/yr", "pmdec": "mas/yr",
-    "ra_error": "mas", "dec_error": "mas", "parallax_error": "mas", "pmra_error": "mas/yr", "pmdec_error": "mas/yr",
+_MOTIONS = {
+    "parallax": "mas", "pmra": "mas/yr", "pmdec": "mas/yr",
+    "parallax_error": "mas", "pmra_error": "mas/yr", "pmdec_error": "mas/yr",
 }  # fmt: skip
+# Names that others use in other units too: known only beside a column that no other catalogue has.
+_POSITIONS = {"ra_error": "mas", "dec_error": "mas", "l": "deg", "b": "deg", "ecl_lon": "deg", "ecl_lat": "deg"}
 
 
 @dataclass(frozen=True)
 class Convention:
     """The names of a catalogue.
 
-    all_of, any_of  columns by which it is known
-    units           of columns
-    sd              noise sources that are not NAME_error: the expression of their standard deviation
-    terms           columns whose noise is a sum of sources: {column: {source: coefficient}}
+    units   of columns, by their names alone
+    others  units of columns that are known only when the table has one of ``marks`` too
+    sd      noise sources: expressions of their standard deviation, of which the first that can be computed counts
+    terms   columns whose noise is a sum of sources: {column: {source: coefficient}}
+    short   what correlations call a column
     """
 
     name: str
-    all_of: tuple[str, ...]
-    any_of: tuple[str, ...]
     units: Mapping[str, str]
-    sd: Mapping[str, str] = field(default_factory=dict)
+    others: Mapping[str, str] = field(default_factory=dict)
+    marks: tuple[str, ...] = ()
+    sd: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     terms: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    short: Mapping[str, str] = field(default_factory=dict)
 
-    def fits(self, columns: Collection[str]) -> bool:
-        """Whether a table has these names."""
-        return all(c in columns for c in self.all_of) and any(c in columns for c in self.any_of)
+    def unit(self, name: str, columns: Collection[str]) -> str | None:
+        """The unit of a column of a table with these columns, or None."""
+        marked = name in self.others and any(mark in columns for mark in self.marks)
+        return self.units.get(name) or (self.others[name] if marked else None)
+
+
+def _bands(stem: str, *bands: str) -> dict[str, tuple[str, ...]]:
+    """Gaia's signal-to-noise ratios, or fluxes and their errors, of some bands."""
+    return {
+        band: (
+            f"{MAGNITUDES} / {stem.format(band.lower())}_over_error",
+            f"{MAGNITUDES} * {stem.format(band.lower())}_error / {stem.format(band.lower())}",
+        )
+        for band in bands
+    }
 
 
 GAIA = Convention(
     name="Gaia",
-    all_of=("ra", "dec"),
-    any_of=("phot_g_mean_mag", "astrometric_params_solved", "phot_g_mean_flux_over_error"),
     units={
-        **_ASTROMETRIC_UNITS,
+        **_MOTIONS, "ra": "deg", "dec": "deg",
         "phot_g_mean_mag": "mag", "phot_bp_mean_mag": "mag", "phot_rp_mean_mag": "mag",
-        "bp_rp": "mag", "bp_g": "mag", "g_rp": "mag", "l": "deg", "b": "deg", "ecl_lon": "deg", "ecl_lat": "deg",
-        "radial_velocity": "km/s", "radial_velocity_error": "km/s",
+        "bp_rp": "mag", "bp_g": "mag", "g_rp": "mag", "radial_velocity": "km/s", "radial_velocity_error": "km/s",
     },
-    sd={
-        "G": f"{MAGNITUDES} / phot_g_mean_flux_over_error",
-        "BP": f"{MAGNITUDES} / phot_bp_mean_flux_over_error",
-        "RP": f"{MAGNITUDES} / phot_rp_mean_flux_over_error",
-    },
+    others=_POSITIONS,
+    marks=("phot_g_mean_mag", "phot_bp_mean_mag", "phot_rp_mean_mag", "bp_rp", "phot_g_mean_flux_over_error",
+           "astrometric_params_solved", "source_id", "random_index", "ruwe", "nu_eff_used_in_astrometry"),
+    sd=_bands("phot_{}_mean_flux", "G", "BP", "RP"),
     terms={
         "phot_g_mean_mag": {"G": 1.0}, "phot_bp_mean_mag": {"BP": 1.0}, "phot_rp_mean_mag": {"RP": 1.0},
         "bp_rp": {"BP": 1.0, "RP": -1.0}, "bp_g": {"BP": 1.0, "G": -1.0}, "g_rp": {"G": 1.0, "RP": -1.0},
@@ -57,26 +70,104 @@ GAIA = Convention(
 )  # fmt: skip
 TYCHO = Convention(
     name="Tycho-2",
-    all_of=("ra", "dec", "bt_mag", "vt_mag"),
-    any_of=("ra_error", "dec_error", "pmra", "pmdec"),
+    units={"bt_mag": "mag", "vt_mag": "mag", "bt_mag_error": "mag", "vt_mag_error": "mag"},
+    others={"ra_error": "mas", "dec_error": "mas"},
+    marks=("bt_mag", "vt_mag"),
+)
+VIZIER = Convention(
+    name="VizieR",
     units={
-        **{name: unit for name, unit in _ASTROMETRIC_UNITS.items() if not name.startswith("parallax")},
-        "bt_mag": "mag", "vt_mag": "mag", "bt_mag_error": "mag", "vt_mag_error": "mag",
+        "RA_ICRS": "deg", "DE_ICRS": "deg", "RAJ2000": "deg", "DEJ2000": "deg",
+        "Plx": "mas", "e_Plx": "mas", "pmRA": "mas/yr", "e_pmRA": "mas/yr", "pmDE": "mas/yr", "e_pmDE": "mas/yr",
+        "RV": "km/s", "e_RV": "km/s", "BP-RP": "mag", "BP-G": "mag", "G-RP": "mag",
+        **{f"{e}{band}mag": "mag" for e in ("", "e_") for band in ("G", "BP", "RP", "J", "H", "K", "B", "V", "Hp")},
     },
+    others={"e_RA_ICRS": "mas", "e_DE_ICRS": "mas"},
+    marks=("Plx", "pmRA", "Gmag", "Source"),
+    sd={f"{band}mag": (f"e_{band}mag",) for band in ("G", "BP", "RP")},
+    terms={
+        "BP-RP": {"BPmag": 1.0, "RPmag": -1.0}, "BP-G": {"BPmag": 1.0, "Gmag": -1.0},
+        "G-RP": {"Gmag": 1.0, "RPmag": -1.0},
+    },
+    short={"RA_ICRS": "RA", "DE_ICRS": "DE", "RAJ2000": "RA", "DEJ2000": "DE"},
 )  # fmt: skip
-KNOWN = (GAIA, TYCHO)
+TWOMASS = Convention("2MASS", {f"{band}_m": "mag" for band in ("j", "h", "k", "ks")})
+SDSS = Convention(
+    "SDSS", {f"{kind}{end}_{band}": "mag" for kind in ("psfMag", "modelMag", "cModelMag", "petroMag", "fiberMag")
+             for end in ("", "Err") for band in "ugriz"}
+)  # fmt: skip
+DESI = Convention("DESI", {"PARALLAX": "mas", "PMRA": "mas/yr", "PMDEC": "mas/yr", "RA": "deg", "DEC": "deg"})
+KNOWN = (GAIA, TYCHO, VIZIER, TWOMASS, SDSS, DESI)
 
 
-def recognise(columns: Collection[str]) -> Convention | None:
-    """The catalogue whose names a table has, or None."""
-    return next((convention for convention in KNOWN if convention.fits(columns)), None)
+@dataclass(frozen=True)
+class Rule:
+    """Where a catalogue keeps the error of a column: the name that ``pattern`` matches whole becomes ``error``.
+
+    ``formula`` is the standard deviation, of the column {}.
+    """
+
+    catalogue: str
+    pattern: str
+    error: str
+    formula: str = "{}"
+
+    def column(self, name: str) -> str | None:
+        """The error column of a name, or None where the rule does not apply."""
+        found = re.fullmatch(self.pattern, name)
+        return found.expand(self.error) if found else None
+
+
+INVERSE = "1 / sqrt({})"
+RULES = (
+    Rule("VizieR", r"(.+)", r"e_\1"),
+    Rule("2MASS", r"([jhk]s?)_m", r"\1_msigcom"),
+    Rule("2MASS", r"([jhk]s?)_m", r"\1_cmsig"),
+    Rule("WISE", r"(w[1-4])mpro", r"\1sigmpro"),
+    Rule("SDSS", r"(\w+Mag)_([ugriz])", r"\1Err_\2"),
+    Rule("SDSS", r"(?:dered_)?([ugriz])", r"err_\1"),
+    Rule("SDSS", r"dered_([ugriz])", r"modelMagErr_\1"),
+    Rule("SDSS", r"(\w+)", r"\1Err"),
+    Rule("DESI", r"(Z)", r"ZERR"),
+    Rule("DESI", r"([A-Z]\w*)", r"\1_IVAR", INVERSE),
+    Rule("DESI", r"([A-Z]\w*)_([A-Z0-9]+)", r"\1_IVAR_\2", INVERSE),
+    Rule("DESI", r"([a-z]\w*)", r"\1_ivar", INVERSE),
+    Rule("DESI", r"([a-z]\w*)_([a-z0-9]+)", r"\1_ivar_\2", INVERSE),
+    Rule("DESI", r"mag_([a-z0-9]+)", r"snr_\1", f"{MAGNITUDES} / {{}}"),
+    Rule("DES", r"(mag|MAG)_(\w+)", r"\1err_\2"),
+    Rule("DES", r"(mag|MAG)_(\w+)", r"\1ERR_\2"),
+    Rule("", r"(\w+)", r"\1_err"),
+    Rule("", r"(\w+)", r"\1_ERR"),
+)
+
+
+def error_rule(name: str, columns: Collection[str]) -> tuple[Rule, str] | None:
+    """The first rule whose error column a table has, and that column."""
+    tried = ((rule, rule.column(name)) for rule in RULES)
+    return next(((rule, column) for rule, column in tried if column is not None and column in columns), None)
+
+
+def known_unit(name: str, columns: Collection[str]) -> str | None:
+    """The unit that a catalogue gives a column of a table with these columns, or None."""
+    return next((unit for convention in KNOWN if (unit := convention.unit(name, columns))), None)
 
 
 def known_units(columns: Collection[str], file_units: Mapping[str, str]) -> dict[str, str]:
-    """Units of a table's columns: the file's own, else those of the catalogue whose names it has."""
-    convention = recognise(columns)
-    found = {name: unit for name, unit in convention.units.items() if name in columns} if convention else {}
-    return {**found, **file_units}
+    """Units of a table's columns: the file's own, else those of the catalogues whose names they have."""
+    units = {name: known_unit(name, columns) for name in columns}
+    return {**{name: unit for name, unit in units.items() if unit}, **file_units}
+
+
+def catalogues(names: Collection[str], columns: Collection[str]) -> tuple[str, ...]:
+    """The catalogues that know some of these columns of a table."""
+    known = {c.name for c in KNOWN for name in names if c.unit(name, columns) or name in c.terms}
+    known |= {found[0].catalogue for name in names if (found := error_rule(name, columns))}
+    return tuple(sorted(known - {""}))
+
+
+def short_names(name: str) -> tuple[str, ...]:
+    """What correlation columns call a column, beside its own name."""
+    return tuple(convention.short[name] for convention in KNOWN if name in convention.short)
 
 
 PAPER_COLUMNS = (*ASTROMETRY, "bp_rp", "phot_g_mean_mag")

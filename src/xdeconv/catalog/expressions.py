@@ -1,13 +1,16 @@
 """Expressions over columns, such as "parallax * 10 ** (0.2 * g - 2)" or "ruwe < 1.4": parsed, never run as code.
 
 An expression is a tree of whitelisted arithmetic. Values and first derivatives come from one walk of the tree
-(forward differentiation), so that a derived feature carries exact Jacobians.
+(forward differentiation), so that a derived feature carries exact Jacobians. Conditions have three answers: what
+compares a missing value is neither true nor false, nor is its negation. & and | bind as in pandas.query: as and, or.
 """
 
 from __future__ import annotations
 
 import ast
+import io
 import operator
+import tokenize
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, reduce
@@ -20,7 +23,7 @@ Columns = Mapping[str, Array]
 Partials = dict[str, Any]
 
 LN10 = float(np.log(10.0))
-CONSTANTS = {"pi": float(np.pi), "e": float(np.e), "nan": float("nan"), "inf": float("inf"), "True": 1.0, "False": 0.0}
+CONSTANTS = {"pi": float(np.pi), "nan": float("nan"), "inf": float("inf"), "True": 1.0, "False": 0.0}
 # name: (function, derivative of each argument)
 SMOOTH: dict[str, tuple[Callable[..., Any], tuple[Callable[..., Any], ...]]] = {
     "sqrt": (np.sqrt, (lambda x: 0.5 / np.sqrt(x),)),
@@ -52,14 +55,19 @@ BINARY: dict[type[ast.operator], tuple[Callable[..., Any], tuple[Callable[..., A
     ast.Mod: (np.mod, (lambda x, y: 1.0, lambda x, y: -np.floor(x / y))),
 }
 LOGICAL: dict[str, Callable[..., Any]] = {
-    "isnan": np.isnan, "isfinite": np.isfinite, "where": np.where, "minimum": np.minimum, "maximum": np.maximum,
-    "floor": np.floor, "round": np.round,
-}  # fmt: skip
+    "where": np.where,
+    "minimum": np.minimum,
+    "maximum": np.maximum,
+    "floor": np.floor,
+    "round": np.round,
+}
+TESTS: dict[str, Callable[..., Any]] = {"isnan": np.isnan, "isfinite": np.isfinite}
 COMPARE: dict[type[ast.cmpop], Callable[..., Any]] = {
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
     ast.Eq: operator.eq, ast.NotEq: operator.ne,
 }  # fmt: skip
-MASKS: dict[type[ast.operator], Callable[..., Any]] = {ast.BitAnd: np.logical_and, ast.BitOr: np.logical_or}
+DEPTH = 100  # of nested operations
+Truth = tuple[Any, Any]  # whether a condition holds, and whether that is known
 
 
 @dataclass(frozen=True)
@@ -79,8 +87,8 @@ class Expression:
     def tree(self) -> ast.expr:
         """The parsed expression."""
         try:
-            return ast.parse(self.text.strip(), mode="eval").body
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as problem:
+            return ast.parse(_with_words(self.text.strip()), mode="eval").body
+        except (SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError) as problem:
             raise ValueError(f"cannot read the expression {self.text!r}: {problem}") from problem
 
     @cached_property
@@ -96,32 +104,107 @@ class Expression:
         with np.errstate(all="ignore"):
             return _value(self.tree, columns)
 
-    def mask(self, columns: Columns) -> Array:
-        """The rows where a condition holds; a comparison with a missing value does not."""
-        return np.asarray(self.value(columns), dtype=bool)
-
     def partials(self, columns: Columns) -> tuple[Any, Partials]:
         """The value in each row, and its derivative with respect to each column."""
         with np.errstate(all="ignore"):
             return _dual(self.tree, columns, self.text)
 
 
+@dataclass(frozen=True)
+class Condition(Expression):
+    """A condition on rows; what is not a comparison, a flag or several of them is refused.
+
+    >>> x = np.array([0.2, 0.9, np.nan])
+    >>> Condition("x > 0.5 & x < 1 | x == 0.2").mask({"x": x}).tolist()
+    [True, True, False]
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_condition(self.tree, self.text)
+
+    def mask(self, columns: Columns) -> Array:
+        """The rows where it is known to hold."""
+        with np.errstate(all="ignore"):
+            true, known = _truth(self.tree, columns)
+        rows = len(next(iter(columns.values()))) if columns else 1
+        return np.array(np.broadcast_to(np.logical_and(true, known), (rows,)))
+
+
+def _with_words(text: str) -> str:
+    """The text with and, or in place of & and |, which in Python bind closer than comparisons."""
+    words = {"&": " and ", "|": " or "}
+    parts = list(tokenize.generate_tokens(io.StringIO(text).readline))
+    lines = text.splitlines(keepends=True)
+    for part in reversed(parts):
+        if part.type == tokenize.OP and part.string in words:
+            (row, start), (_, end) = part.start, part.end
+            lines[row - 1] = lines[row - 1][:start] + words[part.string] + lines[row - 1][end:]
+    return "".join(lines)
+
+
 def _check(node: ast.expr, text: str) -> None:
     """Refuse anything that is not arithmetic, a comparison or a known function of columns."""
     known = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Call, ast.Name, ast.Constant)
+    _check_depth(node, text)
+    compared = {id(side) for part in ast.walk(node) if isinstance(part, ast.Compare)
+                for side in (part.left, *part.comparators)}  # fmt: skip
     for part in ast.walk(node):
         if isinstance(part, ast.expr) and not isinstance(part, known):
             raise ValueError(f"{text!r} has {ast.unparse(part)!r}, which is neither arithmetic nor a comparison")
-        if isinstance(part, ast.Constant) and not isinstance(part.value, (int, float, str)):
-            raise ValueError(f"{text!r} has {ast.unparse(part)!r}, which is no number")
+        if isinstance(part, ast.Constant):
+            _check_constant(part, text, id(part) in compared)
+        if isinstance(part, ast.BinOp) and type(part.op) not in BINARY:
+            raise ValueError(f"{text!r} has {ast.unparse(part)!r}: use + - * / ** % (and & | for conditions)")
+        if isinstance(part, ast.Compare) and any(type(op) not in COMPARE for op in part.ops):
+            raise ValueError(f"{text!r} has {ast.unparse(part)!r}: compare with < <= > >= == or !=")
         if isinstance(part, ast.Call):
             _check_call(part, text)
+    _check_parts(node, text)
+
+
+def _check_depth(node: ast.expr, text: str) -> None:
+    level: list[ast.AST] = [node]
+    for _ in range(2 * DEPTH):
+        level = [child for part in level for child in ast.iter_child_nodes(part)]
+        if not level:
+            return
+    raise ValueError(f"the expression {text[:60]!r} is nested too deeply")
+
+
+def _check_constant(node: ast.Constant, text: str, compared: bool) -> None:
+    if not isinstance(node.value, (int, float, str)):
+        raise ValueError(f"{text!r} has {ast.unparse(node)!r}, which is not a number")
+    if isinstance(node.value, str) and not compared:
+        raise ValueError(f"{text!r} has the text {node.value!r}, which can only be compared with a column")
+
+
+def _check_parts(node: ast.expr, text: str) -> None:
+    """Refuse numbers where conditions are joined."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.BoolOp):
+            for side in part.values:
+                _check_condition(side, text)
+        if isinstance(part, ast.UnaryOp) and isinstance(part.op, (ast.Not, ast.Invert)):
+            _check_condition(part.operand, text)
+        if isinstance(part, ast.Call) and ast.unparse(part.func) == "where":
+            _check_condition(part.args[0], text)
+
+
+def _check_condition(node: ast.expr, text: str) -> None:
+    """Refuse what cannot be true or false; a column may be a flag, which only its values can tell."""
+    call = isinstance(node, ast.Call) and ast.unparse(node.func) in TESTS
+    flag = isinstance(node, ast.Name) and node.id not in ("pi", "nan", "inf")
+    constant = isinstance(node, ast.Constant) and isinstance(node.value, bool)
+    negated = isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Not, ast.Invert))
+    if not (isinstance(node, (ast.Compare, ast.BoolOp)) or call or flag or constant or negated):
+        raise ValueError(f"{text!r} has {ast.unparse(node)!r} where a condition is wanted: compare it with something")
 
 
 def _check_call(node: ast.Call, text: str) -> None:
     name = node.func.id if isinstance(node.func, ast.Name) else ast.unparse(node.func)
-    if name not in SMOOTH and name not in LOGICAL:
-        raise ValueError(f"{text!r} calls {name!r}; the functions are {', '.join([*SMOOTH, *LOGICAL])}")
+    if name not in SMOOTH and name not in LOGICAL and name not in TESTS:
+        raise ValueError(f"{text!r} calls {name!r}; the functions are {', '.join([*SMOOTH, *LOGICAL, *TESTS])}")
     wanted = len(SMOOTH[name][1]) if name in SMOOTH else {"where": 3, "minimum": 2, "maximum": 2}.get(name, 1)
     if node.keywords or len(node.args) != wanted:
         raise ValueError(f"{text!r}: {name} takes {wanted} argument{'s' * (wanted > 1)}")
@@ -138,44 +221,113 @@ def _name(node: ast.Name, columns: Columns) -> Any:
     return column.astype(float) if column.dtype.kind == "f" and column.dtype != float else column
 
 
+def _is_truth(node: ast.expr) -> bool:
+    """Whether a node is true or false, and no number."""
+    test = isinstance(node, ast.Call) and ast.unparse(node.func) in TESTS
+    negated = isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Not, ast.Invert))
+    return isinstance(node, (ast.Compare, ast.BoolOp)) or test or negated
+
+
 def _value(node: ast.expr, columns: Columns) -> Any:
     if isinstance(node, ast.Constant):
         return _number(node)
     if isinstance(node, ast.Name):
-        return _name(node, columns)
+        return _as_number(node, columns)
+    if _is_truth(node):
+        true, known = _truth(node, columns)
+        return np.where(known, np.where(true, 1.0, 0.0), np.nan)
     if isinstance(node, ast.BinOp):
-        function = MASKS[type(node.op)] if type(node.op) in MASKS else _binary(node)[0]
-        return function(_value(node.left, columns), _value(node.right, columns))
+        return BINARY[type(node.op)][0](_value(node.left, columns), _value(node.right, columns))
     if isinstance(node, ast.UnaryOp):
-        inner = _value(node.operand, columns)
-        return np.logical_not(inner) if isinstance(node.op, (ast.Not, ast.Invert)) else _signed(node.op, inner)
-    if isinstance(node, ast.BoolOp):
-        join = np.logical_and if isinstance(node.op, ast.And) else np.logical_or
-        return reduce(join, [np.asarray(_value(part, columns), dtype=bool) for part in node.values])
-    if isinstance(node, ast.Compare):
-        return _compare(node, columns)
+        return _signed(node.op, _value(node.operand, columns))
     assert isinstance(node, ast.Call)
     name = node.func.id  # type: ignore[attr-defined]
+    if name == "where":
+        true, known = _truth(node.args[0], columns)
+        return np.where(known, np.where(true, *(_value(part, columns) for part in node.args[1:])), np.nan)
     function = SMOOTH[name][0] if name in SMOOTH else LOGICAL[name]
     return function(*(_value(part, columns) for part in node.args))
 
 
-def _compare(node: ast.Compare, columns: Columns) -> Any:
+def _as_number(node: ast.Name, columns: Columns) -> Any:
+    found = _name(node, columns)
+    if np.asarray(found).dtype.kind in "OUS":
+        raise ValueError(f"column {node.id} is text, which is not a number")
+    return found
+
+
+# Conditions
+
+
+def _truth(node: ast.expr, columns: Columns) -> Truth:
+    """Whether a condition holds in each row, and whether that is known."""
+    if isinstance(node, ast.Compare):
+        return _compare(node, columns)
+    if isinstance(node, ast.BoolOp):
+        parts = [_truth(part, columns) for part in node.values]
+        return reduce(_both if isinstance(node.op, ast.And) else _either, parts)
+    if isinstance(node, ast.UnaryOp):
+        true, known = _truth(node.operand, columns)
+        return np.logical_not(true), known
+    if isinstance(node, ast.Call):
+        return TESTS[node.func.id](_value(node.args[0], columns)), True  # type: ignore[attr-defined]
+    if isinstance(node, ast.Constant):
+        return bool(node.value), True
+    return _flag(node, columns)
+
+
+def _both(a: Truth, b: Truth) -> Truth:
+    false = (a[1] & ~np.asarray(a[0])) | (b[1] & ~np.asarray(b[0]))
+    return np.logical_and(a[0], b[0]), np.logical_and(a[1], b[1]) | false
+
+
+def _either(a: Truth, b: Truth) -> Truth:
+    true = np.logical_and(*a) | np.logical_and(*b)
+    return np.logical_or(a[0], b[0]), np.logical_and(a[1], b[1]) | true
+
+
+def _flag(node: ast.expr, columns: Columns) -> Truth:
+    """A column of true and false, or of 1 and 0."""
+    assert isinstance(node, ast.Name)
+    values = np.asarray(_as_number(node, columns))
+    known = ~np.isnan(values) if values.dtype.kind == "f" else np.ones(values.shape, dtype=bool)
+    true = values == 1
+    odd = known & ~true & (values != 0)
+    if odd.any():
+        raise ValueError(f"column {node.id} is not a condition: it has the value {values[odd][0]}; compare it with "
+                         "something")  # fmt: skip
+    return true, known
+
+
+def _compare(node: ast.Compare, columns: Columns) -> Truth:
     # Whole numbers stay so: an identifier must not be rounded to a float.
-    sides: list[Any] = [part.value if isinstance(part, ast.Constant) else _value(part, columns)
-             for part in (node.left, *node.comparators)]  # fmt: skip
-    unknown = [op for op in node.ops if type(op) not in COMPARE]
-    if unknown:
-        raise ValueError(f"{ast.unparse(node)!r}: compare with < <= > >= == or !=")
-    found = [COMPARE[type(op)](a, b) for op, a, b in zip(node.ops, sides, sides[1:], strict=False)]
-    missing = [np.isnan(side) for side in sides if np.asarray(side).dtype.kind == "f"]
-    return reduce(np.logical_and, [*found, *(np.logical_not(m) for m in missing)])
+    sides = [_side(part, columns) for part in (node.left, *node.comparators)]
+    texts = [np.asarray(side).dtype.kind in "OUS" for side in sides]
+    if any(texts) and not all(texts):
+        raise ValueError(f"{ast.unparse(node)!r} compares text with a number")
+    known = reduce(np.logical_and, [~_missing(side) for side in sides])
+    filled = [_filled(side) for side in sides]
+    found = [COMPARE[type(op)](a, b) for op, a, b in zip(node.ops, filled, filled[1:], strict=False)]
+    return reduce(np.logical_and, found), known
 
 
-def _binary(node: ast.BinOp) -> tuple[Callable[..., Any], tuple[Callable[..., Any], ...]]:
-    if type(node.op) not in BINARY:
-        raise ValueError(f"{ast.unparse(node)!r}: use + - * / ** % (and & | for conditions)")
-    return BINARY[type(node.op)]
+def _side(part: ast.expr, columns: Columns) -> Any:
+    if isinstance(part, ast.Constant):
+        return part.value
+    return _name(part, columns) if isinstance(part, ast.Name) else _value(part, columns)
+
+
+def _missing(side: Any) -> Any:
+    values = np.asarray(side)
+    if values.dtype.kind == "O":
+        return np.array([value is None for value in values.ravel()]).reshape(values.shape)
+    return np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, dtype=bool)
+
+
+def _filled(side: Any) -> Any:
+    """Text with "" for what is missing; numbers as they are."""
+    values = np.asarray(side)
+    return np.where(_missing(side), "", values).astype(str) if values.dtype.kind == "O" else side
 
 
 def _signed(op: ast.unaryop, inner: Any) -> Any:
@@ -187,13 +339,13 @@ def _dual(node: ast.expr, columns: Columns, text: str) -> tuple[Any, Partials]:
     if isinstance(node, ast.Constant):
         return _number(node), {}
     if isinstance(node, ast.Name):
-        value = _name(node, columns)
+        value = _as_number(node, columns)
         return value, ({node.id: np.ones_like(value, dtype=float)} if node.id in columns else {})
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
         value, inner = _dual(node.operand, columns, text)
         return _signed(node.op, value), {name: _signed(node.op, d) for name, d in inner.items()}
     if isinstance(node, ast.BinOp) and type(node.op) in BINARY:
-        return _chain(*_binary(node), (node.left, node.right), columns, text)
+        return _chain(*BINARY[type(node.op)], (node.left, node.right), columns, text)
     name = node.func.id if isinstance(node, ast.Call) else ""  # type: ignore[attr-defined]
     if isinstance(node, ast.Call) and name in SMOOTH:
         return _chain(*SMOOTH[name], tuple(node.args), columns, text)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..rows import units
-from .conventions import Convention, recognise
+from . import conventions
+from .coordinates import NAMED, parse_transform
 from .expressions import Expression
 from .recipe import Deviation, Quantity, Recipe
-from .transforms import Formula, Formulated, Hook, Transform
+from .transforms import Formula, Formulated, Hook, Joined, Plain, Transform
 
 LONGITUDES = {"ra": "dec", "raj2000": "dej2000", "ra_icrs": "de_icrs", "alpha": "delta", "l": "b", "glon": "glat",
               "ecl_lon": "ecl_lat"}  # fmt: skip
 LATITUDES = frozenset(LONGITUDES.values())
+ERROR_PATTERN, CORRELATION_PATTERN = "{name}_error", "{a}_{b}_corr"
+PATTERN_LENGTH = 200
 
 
 @dataclass(frozen=True)
@@ -41,14 +45,44 @@ class Choices:
     inflate: Mapping[str, Any] = field(default_factory=dict)
     fill: Mapping[str, float] = field(default_factory=dict)
     weight: str | None = None
-    error_pattern: str = "{name}_error"
-    correlation_pattern: str = "{a}_{b}_corr"
+    log_prior: tuple[str, ...] = ()
+    error_pattern: str = ERROR_PATTERN
+    correlation_pattern: str = CORRELATION_PATTERN
     cos_dec: bool = True
+
+    def __post_init__(self) -> None:
+        _check_pattern(self.error_pattern, "error_pattern", ("name",))
+        _check_pattern(self.correlation_pattern, "correlation_pattern", ("a", "b"))
+
+    @property
+    def raw(self) -> tuple[str, ...]:
+        """The raw columns that the features are made of."""
+        made = {name: t for t in self.derive for name in t.outputs}
+        each = [made[name].inputs if name in made else (name,) for name in self.columns]
+        return tuple(dict.fromkeys(column for inputs in each for column in inputs))
+
+
+def _check_pattern(pattern: Any, what: str, fields: Sequence[str]) -> None:
+    """Refuse a pattern that is anything but a name with places for others."""
+    wanted = ", ".join(f"{{{name}}}" for name in fields)
+    if not isinstance(pattern, str) or len(pattern) > PATTERN_LENGTH:
+        raise ValueError(f"{what} must be a text of at most {PATTERN_LENGTH} characters with {wanted} in it")
+    found = re.findall(r"\{[^{}]*\}", pattern)
+    if sorted(found) != sorted(f"{{{name}}}" for name in fields):
+        raise ValueError(f"{what} {pattern[:60]!r} must have {wanted} in it, once each, and no other braces")
+    if set(re.sub(r"\{\w+\}", "", pattern)) & set("{}"):
+        raise ValueError(f"{what} {pattern[:60]!r} must have {wanted} in it, once each, and no other braces")
+
+
+def _filled(pattern: str, **fields: str) -> str:
+    for name, value in fields.items():
+        pattern = pattern.replace(f"{{{name}}}", value)
+    return pattern
 
 
 def find_recipe(choices: Choices, columns: Sequence[str], file_units: Mapping[str, str], where: str = "") -> Recipe:
     """The recipe for a table with these columns and units; ``where`` names the table in errors."""
-    return _Finder(choices, tuple(columns), dict(file_units), recognise(columns), where).recipe()
+    return _Finder(choices, tuple(columns), dict(file_units), where).recipe()
 
 
 def nearest(name: str, columns: Iterable[str], where: str = "") -> ValueError:
@@ -56,8 +90,21 @@ def nearest(name: str, columns: Iterable[str], where: str = "") -> ValueError:
     everything = list(columns)
     folded = {c.lower(): c for c in everything}
     close = [folded[c] for c in difflib.get_close_matches(name.lower(), folded, n=5, cutoff=0.5)]
+    made = next((kind for kind, outputs in NAMED.items() if name in outputs), None)
     hint = f"did you mean {', '.join(close)}?" if close else f"its columns are {', '.join(everything[:20])}"
+    if made:
+        hint = f"derive={made!r} or --derive {made} makes {', '.join(NAMED[made])}"
     return ValueError(f"{where or 'the table'} has no column {name!r}: {hint}")
+
+
+def require(names: Iterable[str], columns: Sequence[str], where: str = "") -> None:
+    """Refuse names that a table does not have, or has more than once."""
+    for name in names:
+        if name not in columns:
+            raise nearest(name, columns, where)
+        if columns.count(name) > 1:
+            raise ValueError(f"{where or 'the table'} has {columns.count(name)} columns called {name!r}: names must be "
+                             "unique")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -65,7 +112,6 @@ class _Finder:
     choices: Choices
     columns: tuple[str, ...]
     file_units: Mapping[str, str]
-    convention: Convention | None
     where: str
 
     def recipe(self) -> Recipe:
@@ -73,13 +119,16 @@ class _Finder:
         derived = {name: (t, i) for t in made for i, name in enumerate(t.outputs)}
         raw = [c for c in chosen.columns if c not in derived] + [c for t in made for c in t.inputs]
         self._refuse_unknown(raw, derived)
+        noisy = {c for c in chosen.columns if c not in derived} | {
+            c for t in made for c in t.inputs if c not in t.exact
+        }
         quantities: dict[str, Quantity] = {}
         deviations: dict[str, Deviation] = {}
         for name in dict.fromkeys(raw):
-            found = self._noise(name)
-            deviations |= found[1]
-            offset = self._formula(chosen.offset[name]) if name in chosen.offset else None
-            quantities[name] = Quantity(name, found[0], offset, chosen.fill.get(name))
+            terms, found = self._noise(name) if name in noisy else ({}, {})
+            deviations |= found
+            offset = self._formula_of(chosen.offset[name]) if name in chosen.offset else None
+            quantities[name] = Quantity(name, terms, offset, chosen.fill.get(name))
         made_units = {name: t.units[i] for name, (t, i) in derived.items()}
         recipe = Recipe(
             features=chosen.columns,
@@ -89,42 +138,71 @@ class _Finder:
             correlations=self._correlations(list(deviations)),
             transforms=made,
             weight=chosen.weight,
-            convention=self.convention.name if self.convention else None,
+            log_prior=chosen.log_prior,
+            catalogues=conventions.catalogues(raw, self.columns),
+            declared=frozenset(name for name, given in chosen.error.items() if given is None),
         )
         self._require(recipe.columns)
+        self._refuse_idle_patterns(raw)
         return recipe
 
     def _transforms(self) -> tuple[Transform, ...]:
-        """The transforms that a chosen feature needs."""
-        return tuple(t for t in self.choices.derive if set(t.outputs) & set(self.choices.columns))
+        """The transforms; each must make a feature."""
+        for transform in self.choices.derive:
+            if not set(transform.outputs) & set(self.choices.columns):
+                made = ", ".join(transform.outputs)
+                raise ValueError(f"derive makes {made}, and columns names none of these: {list(self.choices.columns)}. "
+                                 "An error or a correlation is given by error= or correlation=")  # fmt: skip
+            if transform.projected and not set(transform.outputs) <= set(self.choices.columns):
+                raise ValueError(f"{', '.join(transform.outputs)} belong together: name all of them in columns")
+        return self.choices.derive
 
     def _refuse_unknown(self, raw: Sequence[str], derived: Mapping[str, Any]) -> None:
         if len(set(self.choices.columns)) < len(self.choices.columns):
             raise ValueError(f"a feature is named twice in {list(self.choices.columns)}")
         if not self.choices.columns:
             raise ValueError(f"name the columns to fit; those of {self.where} are {', '.join(self.columns[:40])}")
-        for what in ("error", "offset", "inflate", "fill"):
-            unused = [name for name in getattr(self.choices, what) if name not in raw]
+        exact = {name for name, given in self.choices.error.items() if given is None}
+        for what, given in (("error", self.choices.error), ("offset", self.choices.offset),
+                            ("inflate", self.choices.inflate), ("fill", self.choices.fill)):  # fmt: skip
+            unused = [name for name in given if name not in raw and not (name in derived and name in exact)]
             if unused:
                 raise ValueError(
-                    f"{what} is given for {unused}, which is no column that a feature uses: {sorted(set(raw))}"
+                    f"{what} is given for {unused}, which is not a column that a feature uses: {sorted(set(raw))}"
                 )
-        self._require(raw)
+        unknown = [name for name in self.choices.unit if name not in self.columns and name not in derived]
+        if unknown:
+            raise nearest(unknown[0], self.columns, self.where)
+        self._require(raw, tuple(derived))
 
-    def _require(self, names: Iterable[str]) -> None:
-        for name in names:
-            if name not in self.columns:
-                raise nearest(name, self.columns, self.where)
+    def _refuse_idle_patterns(self, raw: Sequence[str]) -> None:
+        """A pattern that was asked for and finds nothing is a mistake."""
+        pattern = self.choices.error_pattern
+        tried = [_filled(pattern, name=name) for name in raw if name not in self.choices.error]
+        if pattern != ERROR_PATTERN and tried and not set(tried) & set(self.columns):
+            raise ValueError(f"error_pattern {pattern!r} finds no column of {self.where}: tried {', '.join(tried[:5])}")
+
+    def _require(self, names: Iterable[str], derived: tuple[str, ...] = ()) -> None:
+        try:
+            require(names, self.columns, self.where)
+        except ValueError as problem:
+            if not derived:
+                raise
+            raise ValueError(f"{problem}; derive makes {', '.join(derived)}") from None
 
     def _formula(self, given: Any) -> Any:
         if isinstance(given, (int, float)):
             return float(given)
         return given if isinstance(given, Hook) else Expression(str(given))
 
+    def _formula_of(self, given: Any) -> Any:
+        """A column by its name, whatever characters that has, or a formula."""
+        return Plain(given) if isinstance(given, str) and given in self.columns else self._formula(given)
+
     def _unit(self, name: str) -> str | None:
         """The unit of a column: the user's word, the file's, or the catalogue's."""
-        known = self.convention.units.get(name) if self.convention else None
-        found = self.choices.unit.get(name) or self.file_units.get(name) or known
+        known = self.choices.unit.get(name) or self.file_units.get(name)
+        found = known or conventions.known_unit(name, self.columns)
         return units.tidy(found) if found else None
 
     # Errors
@@ -132,27 +210,48 @@ class _Finder:
     def _noise(self, name: str) -> tuple[dict[str, float], dict[str, Deviation]]:
         """Terms {source: coefficient} of a raw column, and the deviations of its sources."""
         given = self.choices.error
-        pattern = self.choices.error_pattern.format(name=name)
+        pattern = _filled(self.choices.error_pattern, name=name)
         if name in given:
             found = None if given[name] is None else self._given(name, given[name])
         elif pattern in self.columns:
             found = self._column(name, pattern)
         else:
-            return self._conventional(name)
+            conventional = self._conventional(name)
+            if conventional[0]:
+                return conventional
+            found = self._by_rule(name)
         return ({name: 1.0}, {name: found}) if found is not None else ({}, {})
 
     def _conventional(self, name: str) -> tuple[dict[str, float], dict[str, Deviation]]:
-        """Noise that the catalogue's convention computes from other columns, if the table has them all."""
-        terms = dict(self.convention.terms.get(name, {})) if self.convention else {}
-        deviations = {s: Deviation(Expression(self.convention.sd[s])) for s in terms} if self.convention else {}
-        there = all(column in self.columns for d in deviations.values() for column in d.names)
-        if not terms or not there:
+        """Noise that a catalogue's convention computes from other columns, if the table has them all."""
+        known = next((c for c in conventions.KNOWN if name in c.terms), None)
+        if known is None:
             return {}, {}
-        factor = self.choices.inflate.get(name)
-        if factor is not None:
+        terms = dict(known.terms[name])
+        formulas = {source: self._computable(known.sd[source]) for source in terms}
+        deviations = {source: Deviation(f) for source, f in formulas.items() if f is not None}
+        if len(deviations) < len(terms):
+            return {}, {}
+        if name in self.choices.inflate:
             scaled = {f"{name}:{s}": Deviation(d.source, inflate=self._inflation(name)) for s, d in deviations.items()}
             return {f"{name}:{s}": k for s, k in terms.items()}, scaled
         return terms, deviations
+
+    def _computable(self, formulas: Sequence[str]) -> Expression | None:
+        """The first formula whose columns the table has."""
+        each = (Expression(text) for text in formulas)
+        return next((formula for formula in each if set(formula.names) <= set(self.columns)), None)
+
+    def _by_rule(self, name: str) -> Deviation | None:
+        """An error column that is called as in a known catalogue."""
+        found = conventions.error_rule(name, self.columns)
+        if found is None:
+            return None
+        rule, column = found
+        if rule.formula == "{}":
+            return self._column(name, column)
+        position = name.lower() in LONGITUDES or name.lower() in LATITUDES
+        return None if position else Deviation(Expression(rule.formula.format(column)), inflate=self._inflation(name))
 
     def _given(self, name: str, given: Any) -> Deviation:
         if isinstance(given, str) and given in self.columns:
@@ -174,7 +273,7 @@ class _Finder:
                     f"{column} is an error of {name} cos {LONGITUDES[low]}, and {self.where} lacks {LONGITUDES[low]}"
                 )
             note = f"{note}, of {name} cos {latitude}: divided by the cosine"
-        return Deviation(Expression(column), factor, latitude, self._inflation(name), note.strip(", "))
+        return Deviation(Plain(column), factor, latitude, self._inflation(name), note.strip(", "))
 
     def _conversion(self, name: str, column: str) -> tuple[float, str]:
         value, error = self._unit(name), self._unit(column)
@@ -189,7 +288,9 @@ class _Finder:
 
     def _inflation(self, name: str) -> Formula | None:
         given = self.choices.inflate.get(name)
-        return None if given is None else given if isinstance(given, Hook) else Expression(str(given))
+        if given is None or isinstance(given, Hook):
+            return given
+        return Plain(given) if given in self.columns else Expression(str(given))
 
     # Correlations
 
@@ -210,35 +311,53 @@ class _Finder:
         for pair in ((a, b), (b, a)):
             if pair in self.choices.correlation:
                 return self.choices.correlation[pair]
-        names = [self.choices.correlation_pattern.format(a=x, b=y) for x, y in ((a, b), (b, a))]
+        names = [_filled(self.choices.correlation_pattern, a=x, b=y) for x, y in ((a, b), (b, a))]
+        names += [f"{x}{y}cor" for x, y in _short_pairs(a, b)]  # as VizieR has it
         return next((name for name in names if name in self.columns), None)
 
 
-def as_transforms(derive: Any) -> tuple[Transform, ...]:
-    """Transforms from {feature: expression}, a transform, or a list of either."""
+def _short_pairs(a: str, b: str) -> list[tuple[str, str]]:
+    left, right = ((name, *conventions.short_names(name)) for name in (a, b))
+    pairs = [(x, y) for x in left for y in right]
+    return pairs + [pair[::-1] for pair in pairs]
+
+
+def as_transforms(derive: Any, columns: Sequence[str] = ()) -> tuple[Transform, ...]:
+    """Transforms from {feature: expression}, a transform, a word for one, or a list of these."""
     if derive is None:
         return ()
     if isinstance(derive, Mapping):
-        return tuple(
-            Formulated(name, Expression(text)) if isinstance(text, str) else text for name, text in derive.items()
-        )
+        made = [(Formulated(str(name), Expression(text)),) if isinstance(text, str) else as_transforms(text, columns)
+                for name, text in derive.items()]  # fmt: skip
+        return tuple(t for part in made for t in part)
+    if isinstance(derive, tuple) and derive and all(isinstance(part, Transform) for part in derive):
+        return (Joined(derive),)  # as tangent() gives it
     if isinstance(derive, (list, tuple)):
-        return tuple(t for part in derive for t in as_transforms(part))
+        return tuple(t for part in derive for t in as_transforms(part, columns))
     if isinstance(derive, str):
-        from .sky import parse_transform
-
-        return as_transforms(parse_transform(derive))
+        return as_transforms(parse_transform(derive, columns))
+    if not isinstance(derive, Transform):
+        raise ValueError(f"derive must be {{feature: expression}}, a transform or its name, got {derive!r}")
     return (derive,)
+
+
+def unexplained(recipe: Recipe, where: str) -> str | None:
+    """What to say of features without noise that nobody declared to have none, or None."""
+    names = recipe.unexplained
+    if not names:
+        return None
+    return (f"no error column was found for {', '.join(names)} in {where}: the values are taken as exact. If that is "
+            f"meant, say error={{{names[0]!r}: None}} or --error {names[0]}=none; else name the column")  # fmt: skip
 
 
 def describe(recipe: Recipe) -> list[str]:
     """One line a feature: its unit, its noise and what it correlates with."""
-    made = {name: t for t in recipe.transforms for name in t.outputs}
+    made = {name for t in recipe.transforms for name in t.outputs}
     width = max(len(name) for name in recipe.features)
     lines = []
     for name, unit in zip(recipe.features, recipe.units, strict=True):
-        raw = made[name].inputs if name in made else (name,)
-        lines.append(f"  {name:<{width}}  {unit or '-':<7}  {_noise_text(recipe, name, raw, name in made)}")
+        text = _noise_text(recipe, name, recipe.inputs(name), name in made)
+        lines.append(f"  {name:<{width}}  {unit or '-':<7}  {text}")
     return lines
 
 
@@ -250,6 +369,8 @@ def _noise_text(recipe: Recipe, name: str, raw: Sequence[str], derived: bool) ->
              for q in (recipe.quantities[c] for c in raw) if q.offset is not None]  # fmt: skip
     start += "".join(moved + filled)
     if not sources:
+        if name not in recipe.unexplained:
+            return start + "no noise: values are taken as exact, as was said"
         return start + "NO NOISE: no error column was found, values are taken as exact"
     others = [o for pair in recipe.correlations for s, o in (pair, pair[::-1]) if s in sources and o not in sources]
     text = start + "sd " + " and ".join(recipe.deviations[s].text for s in sources)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .conventions import ASTROMETRY, GAIA, PAPER_COLUMNS, PRESETS
-from .expressions import Expression
+from .expressions import Condition, Expression
 from .transforms import Hook
 
 __all__ = ["ASTROMETRY", "DR2", "DR3", "PAPER_COLUMNS", "PRESETS", "Release", "adql", "filled", "zero_point"]
@@ -26,7 +26,25 @@ FILLED_VARIANCE = 1e12
 class Release:
     """A data release: its table, and how its parallax zero point is known.
 
-    zero_point  one number in mas, or the columns that a function of them needs; corrected = parallax - zero point
+    Parameters
+    ----------
+    name : str
+        Such as DR3.
+    table : str
+        Its table in the archive.
+    rows : int
+        Rows of that table.
+    zero_point : float or None
+        One number in mas, corrected = parallax - zero point; None where a function of ``zero_point_columns`` gives
+        it.
+    zero_point_columns : tuple of str, optional
+        Columns that the function of the zero point needs.
+    lacks : tuple of str, optional
+        Columns that later releases have and this one has not.
+    quality : str, optional
+        A customary condition on the quality of rows.
+    notes : mapping of str to str, optional
+        What to know about columns: {column: note}.
     """
 
     name: str
@@ -49,7 +67,18 @@ RELEASES = {"dr2": DR2, "dr3": DR3}
 
 
 def release(name: str | Release) -> Release:
-    """A release by its name."""
+    """A release by its name.
+
+    Parameters
+    ----------
+    name : str or Release
+        Such as "dr3", in any case.
+
+    Returns
+    -------
+    Release
+        The release of that name.
+    """
     if isinstance(name, Release):
         return name
     if name.lower() not in RELEASES:
@@ -60,6 +89,22 @@ def release(name: str | Release) -> Release:
 def needed_columns(columns: Sequence[str], of: str | Release = DR3, zero_point: bool = True) -> tuple[str, ...]:
     """Every archive column that features need: values, errors, correlations, signal-to-noise ratios, zero point.
 
+    Parameters
+    ----------
+    columns : sequence of str
+        The features of a fit.
+    of : str or Release, optional
+        The data release.
+    zero_point : bool, default True
+        Whether to add what the parallax zero point needs.
+
+    Returns
+    -------
+    tuple of str
+        Names of columns.
+
+    Examples
+    --------
     >>> needed_columns(["parallax", "pmra"], DR2)
     ('parallax', 'pmra', 'parallax_error', 'pmra_error', 'parallax_pmra_corr')
     """
@@ -67,7 +112,7 @@ def needed_columns(columns: Sequence[str], of: str | Release = DR3, zero_point: 
     found = [*columns, *(f"{name}_error" for name in columns if name in ASTROMETRY or name == "radial_velocity")]
     found += [f"{a}_{b}_corr" for i, a in enumerate(chosen) for b in chosen[i + 1 :]]
     sources = [s for name in columns for s in GAIA.terms.get(name, ())]
-    found += [name for s in sources for name in Expression(GAIA.sd[s]).names]
+    found += [name for s in sources for name in Expression(GAIA.sd[s][0]).names]
     found += ["dec"] if "ra" in columns else []
     if zero_point and "parallax" in columns:
         found += release(of).zero_point_columns
@@ -85,8 +130,28 @@ def adql(
 ) -> str:
     """The query that fetches exactly the columns that a fit of some features needs.
 
-    ``rows`` takes that many at random, by random_index.
+    Parameters
+    ----------
+    columns : sequence of str, optional
+        The features of the fit.
+    of : str or Release, optional
+        The data release.
+    where : str, optional
+        A condition in ADQL.
+    rows : int, optional
+        Take that many at random, by random_index; all by default.
+    keep : sequence of str, optional
+        Other columns to fetch.
+    zero_point : bool, default True
+        Whether to fetch what the parallax zero point needs.
 
+    Returns
+    -------
+    str
+        The query.
+
+    Examples
+    --------
     >>> print(adql(["parallax"], "dr2", rows=1000))
     SELECT source_id, parallax, parallax_error
     FROM gaiadr2.gaia_source
@@ -94,11 +159,11 @@ def adql(
     """
     known = release(of)
     names = tuple(dict.fromkeys([*keep, *needed_columns(columns, known, zero_point)]))
-    lost = [name for name in (*names, *(Expression(where).names if where else ())) if name in known.lacks]
+    lost = [name for name in (*names, *(Condition(where).names if where else ())) if name in known.lacks]
     if lost:
         raise ValueError(f"Gaia {known.name} has no column {', '.join(lost)}")
     conditions = [f"random_index < {rows}"] if rows is not None else []
-    conditions += [where.replace("==", "=").replace("&", "AND")] if where else []
+    conditions += [where.replace("==", "=").replace("&", "AND").replace("|", "OR")] if where else []
     text = f"SELECT {', '.join(names)}\nFROM {known.table}"
     return text + (f"\nWHERE {' AND '.join(conditions)}" if conditions else "")
 
@@ -107,6 +172,16 @@ def zero_point(of: str | Release = DR3) -> float | Hook:
     """What to give as ``offset={"parallax": ...}``: DR2's constant, or DR3's function of magnitude, colour, position.
 
     DR3's needs the package gaiadr3-zeropoint (pip install gaiadr3-zeropoint).
+
+    Parameters
+    ----------
+    of : str or Release, optional
+        The data release.
+
+    Returns
+    -------
+    float or callable
+        DR2's constant in mas, or DR3's function of columns.
     """
     known = release(of)
     if known.zero_point is not None:
@@ -131,8 +206,24 @@ def _dr3_zero_point(**columns: Any) -> np.ndarray:
 def filled(loglik: float, missing: float, variance: float = FILLED_VARIANCE) -> float:
     """A mean log-likelihood as it would be had each missing value been filled in with a huge variance.
 
-    ``missing`` is the mean number of missing values of a row. The paper fills; this library marginalises.
+    The paper fills; this library marginalises.
 
+    Parameters
+    ----------
+    loglik : float
+        The mean log-likelihood per row, marginalised.
+    missing : float
+        The mean number of missing values per row.
+    variance : float, optional
+        The variance of a filled value.
+
+    Returns
+    -------
+    float
+        The mean log-likelihood per row with filled values.
+
+    Examples
+    --------
     >>> round(filled(-26.0, 0.1), 3)
     -27.473
     """

@@ -7,16 +7,11 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from .velocities import ICRS_TO_GALACTIC
+from .velocities import KM_S as KM_S_PER_MAS_YR
+
 Array = np.ndarray
 
-KM_S_PER_MAS_YR = 4.74047  # km/s for 1 mas/yr at a parallax of 1 mas
-ICRS_TO_GALACTIC = np.array(
-    [
-        [-0.0548755604, -0.8734370902, -0.4838350155],  # towards the Galactic centre
-        [+0.4941094279, -0.4448296300, +0.7469822445],  # towards Galactic rotation
-        [-0.8676661490, -0.1980763734, +0.4559837762],  # towards the north Galactic pole
-    ]
-)
 MAIN_SEQUENCE = np.array(
     [
         [-0.1, 0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.5],  # B-V

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from ..rows.batch import packed_size
-from .expressions import Columns, Expression
-from .transforms import Formula, Hook, Transform
+from ..rows.tables import exact_floats
+from .expressions import Columns
+from .transforms import Formula, Transform
 
 Array = np.ndarray
 STRIP = 1 << 14  # rows whose intermediate columns stay in the processor's cache
@@ -43,16 +44,28 @@ class Deviation:
 
     def value(self, columns: Columns) -> Any:
         """The standard deviation in each row, or one for all."""
-        sd = self.source if isinstance(self.source, float) else np.asarray(self.source.value(columns), dtype=float)
+        sd = self.source if isinstance(self.source, float) else self._read(self.source, columns)
         sd = sd * self.factor if self.factor != 1.0 else sd
         if self.latitude:
             sd = sd / np.cos(np.asarray(columns[self.latitude], dtype=float) * (np.pi / 180))
-        return sd if self.inflate is None else sd * np.asarray(self.inflate.value(columns), dtype=float)
+        return sd if self.inflate is None else sd * self._read(self.inflate, columns)
+
+    def _read(self, formula: Formula, columns: Columns) -> Array:
+        return floats(np.asarray(formula.value(columns)), formula.text)
 
 
 def _shortened(text: str) -> str:
     """A formula for a reader: numbers of many digits with a few."""
     return re.sub(r"\d+\.\d{6,}", lambda number: f"{float(number[0]):.5g}", text)
+
+
+def floats(values: Array, name: str) -> Array:
+    """A column of numbers as float64; text, dates and whole numbers that a float cannot hold are refused by name."""
+    if values.dtype.kind in "OUS":
+        example = next((text for text in values.tolist() if text is not None), None)
+        raise ValueError(f"column {name} is text{'' if example is None else f', such as {str(example)[:40]!r}'}, and a "
+                         "feature, an error or a weight must be a number")  # fmt: skip
+    return exact_floats(values, f"column {name}")
 
 
 @dataclass(frozen=True)
@@ -67,11 +80,11 @@ class Quantity:
     @property
     def names(self) -> tuple[str, ...]:
         """The columns it reads."""
-        return (self.column, *(self.offset.names if isinstance(self.offset, (Expression, Hook)) else ()))
+        return (self.column, *(() if self.offset is None or isinstance(self.offset, float) else self.offset.names))
 
     def value(self, columns: Columns) -> Array:
         """Its value in each row, float64, NaN where missing."""
-        x = np.asarray(columns[self.column], dtype=float)
+        x = floats(columns[self.column], self.column)
         if self.offset is not None:
             x = x - (self.offset if isinstance(self.offset, float) else self.offset.value(columns))
         return x if self.fill is None else np.where(np.isnan(x), self.fill, x)
@@ -85,6 +98,8 @@ class Recipe:
     quantities    the raw columns that features are made of
     deviations    standard deviations of noise sources
     correlations  of pairs of sources: a column's name or a number
+    log_prior     columns of log-priors, one per component
+    declared      columns and features that were said to have no error
     """
 
     features: tuple[str, ...]
@@ -94,7 +109,27 @@ class Recipe:
     correlations: Mapping[tuple[str, str], str | float]
     transforms: tuple[Transform, ...] = ()
     weight: str | None = None
-    convention: str | None = None
+    log_prior: tuple[str, ...] = ()
+    catalogues: tuple[str, ...] = ()
+    declared: frozenset[str] = frozenset()
+
+    @property
+    def unexplained(self) -> tuple[str, ...]:
+        """Features that have no noise although nobody said so: no error column was found."""
+        return tuple(name for name in self.features if not self._sources(name) and not self._declared(name))
+
+    def _declared(self, feature: str) -> bool:
+        inputs = self.inputs(feature)
+        return feature in self.declared or (bool(inputs) and all(name in self.declared for name in inputs))
+
+    def inputs(self, feature: str) -> tuple[str, ...]:
+        """The raw columns that a feature is made of."""
+        return next((t.inputs for t in self.transforms if feature in t.outputs), (feature,))
+
+    @property
+    def projection(self) -> Transform | None:
+        """The transform whose values are views of its features, if there is one."""
+        return next((t for t in self.transforms if t.projected), None)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -102,7 +137,8 @@ class Recipe:
         names = [name for quantity in self.quantities.values() for name in quantity.names]
         names += [name for deviation in self.deviations.values() for name in deviation.names]
         names += [column for column in self.correlations.values() if isinstance(column, str)]
-        return tuple(dict.fromkeys([*names, *([self.weight] if self.weight else [])]))
+        names += [*([self.weight] if self.weight else []), *self.log_prior]
+        return tuple(dict.fromkeys(names))
 
     @property
     def kind(self) -> str:
@@ -120,9 +156,7 @@ class Recipe:
 
     def _sources(self, feature: str) -> set[str]:
         """The noise sources of a feature."""
-        made = next((t for t in self.transforms if feature in t.outputs), None)
-        raw = made.inputs if made else (feature,)
-        return {source for name in raw for source in self.quantities[name].terms}
+        return {source for name in self.inputs(feature) for source in self.quantities[name].terms}
 
     def evaluate(self, columns: Columns) -> Evaluated:
         """Values, noise sources and slopes of some rows."""
@@ -136,7 +170,7 @@ class Recipe:
             if name not in values:
                 values[name], slopes[name] = raw[name], self.quantities[name].terms
         deviations = {name: deviation.value(columns) for name, deviation in self.deviations.items()}
-        correlations = {pair: np.asarray(columns[c], dtype=float) if isinstance(c, str) else float(c)
+        correlations = {pair: floats(columns[c], c) if isinstance(c, str) else float(c)
                         for pair, c in self.correlations.items()}  # fmt: skip
         x = np.array([values[name] for name in self.features])
         return Evaluated(x, [slopes[name] for name in self.features], deviations, correlations)
@@ -148,6 +182,18 @@ class Recipe:
             for source, coefficient in self.quantities[name].terms.items():
                 total[source] = total.get(source, 0.0) + coefficient * slope
         return total
+
+    def directions(self, columns: Columns) -> Array | None:
+        """What takes the features to the values, (p, p, n), where these are views of them; else None."""
+        made = self.projection
+        if made is None:
+            return None
+        raw = {name: self.quantities[name].value(columns) for name in made.inputs}
+        n = len(next(iter(raw.values())))
+        R = np.broadcast_to(np.eye(len(self.features))[:, :, None], (len(self.features),) * 2 + (n,)).copy()
+        at = [self.features.index(name) for name in made.outputs]
+        R[np.ix_(at, at)] = made.directions(raw)
+        return R
 
     def assemble(
         self, parts: Sequence[Columns], frame: Frame | None = None, new: Callable[[tuple[int, int]], Array] = np.empty

@@ -2,12 +2,12 @@
 
 Reading goes in runs of bounded size. A run's rows are sorted by shard and written as one file with one record batch a
 shard; afterwards each shard is gathered from all runs and sorted by a hash of its rows' keys. Every file appears under
-its name only when it is whole and on disk, so that a killed preparation goes on where it stopped.
+its name only when it is whole and on disk, so that a killed preparation resumes where it stopped.
 """
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import json
 import os
 import shutil
@@ -17,20 +17,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from ..system.files import write_atomically
+from ._open import open_source, with_preset
 from .blocks import hashed
 from .conventions import known_units
-from .expressions import Expression
-from .finding import nearest
+from .expressions import Condition
+from .finding import require
 from .readers import Table, numbers, open_table, rows_of
 from .readers.arrow import with_units
-from .readers.store import FORMAT, MANIFEST, VERSION, read_manifest
+from .readers.store import FORMAT, MANIFEST, VERSION, checksum, manifest_checksum, read_manifest, refuse_damage
+from .remembered import memorable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-KEY = "__key"
+KEY, LOCK, WORK = "__key", ".lock", ".prepare"
 RUN_BYTES = 1 << 27
 SHARD_ROWS = 1 << 20
 BATCH_ROWS = 1 << 16
@@ -40,15 +43,19 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Plan:
-    """What a preparation does; going on with one must mean the same plan."""
+    """What a preparation does; resuming one must mean the same plan.
 
-    inputs: list[list[Any]]
+    inputs are what changes when a file does, of each; reading is what the store remembers for xd.open.
+    """
+
+    inputs: list[dict[str, Any]]
     columns: list[str]
     where: str | None
     seed: int
     shards: int
     key: str | None
     run_bytes: int
+    reading: dict[str, Any]
 
 
 def prepare(
@@ -56,6 +63,7 @@ def prepare(
     output: str | os.PathLike[str],
     *,
     columns: Sequence[str] | None = None,
+    reading: Mapping[str, Any] | None = None,
     where: str | None = None,
     seed: int = 0,
     shard_rows: int = SHARD_ROWS,
@@ -63,59 +71,127 @@ def prepare(
     skip_bad_files: bool = False,
     report: Report = lambda text: None,
 ) -> Path:
-    """Write a store of some or all columns; rows are dealt to shards by a hash of random_index, or of their place.
+    """Write a store; rows are dealt to shards by a hash of random_index, or of their place.
 
-    Called again after it was killed, it goes on; a finished store is left as it is.
+    Called again after it was killed, it resumes; a finished store is left as it is. Two at a time are refused.
+
+    Parameters
+    ----------
+    data : path, glob, directory, list of these or table
+        What to read.
+    output : path
+        The folder to write.
+    columns : sequence of str, optional
+        The columns to store, beside those that ``reading`` needs; all of them when neither is given.
+    reading : mapping, optional
+        Arguments of xd.open (columns, error, correlation, unit, derive, ...) that the store remembers, so that
+        ``xd.open(store)`` gives the same rows.
+    where : str, optional
+        A condition: other rows are left out.
+    seed : int
+        Same seed, same order of rows.
+    shard_rows : int
+        Rows of a shard, about.
+    run_bytes : int
+        Memory for rows that wait to be written.
+    skip_bad_files : bool
+        Leave damaged files out.
+    report : function
+        Told how far it is.
+
+    Returns
+    -------
+    Path
+        The folder.
     """
     folder = Path(output)
     table = open_table(data, skip_bad_files=skip_bad_files)
-    plan = _plan(table, columns, where, seed, shard_rows, run_bytes)
-    if (folder / MANIFEST).exists():
-        if read_manifest(folder)["plan"] != asdict(plan):
-            raise ValueError(f"{folder} is a finished store of something else: choose another folder")
-        return folder
-    work = folder / ".prepare"
+    said = memorable(with_preset(dict(reading), dict(reading).pop("preset", None))) if reading else {}
+    said.pop("preset", None)
+    if said:
+        needed = open_source(table, **said).recipe.columns
+        columns = list(dict.fromkeys([*needed, *(columns or ())]))
+    plan = _plan(table, columns, where, seed, shard_rows, run_bytes, said)
+    folder.mkdir(parents=True, exist_ok=True)
+    with _alone(folder):
+        if (folder / MANIFEST).exists():
+            _refuse_other(read_manifest(folder)["plan"], plan, f"{folder} is a finished store", "choose another folder")
+            return folder
+        _make(table, plan, folder, skip_bad_files, report)
+        (folder / LOCK).unlink(missing_ok=True)
+    return folder
+
+
+def _make(table: Table, plan: Plan, folder: Path, skip: bool, report: Report) -> None:
+    work = folder / WORK
     _same_plan(work, plan)
-    runs = _write_runs(table, plan, work, skip_bad_files, report)
-    units = known_units(table.columns, table.units)
+    runs = _write_runs(table, plan, work, skip, report)
+    units = {**known_units(table.columns, table.units), **plan.reading.get("unit", {})}
     shards = [_shard(folder, work, runs, number, units, report) for number in range(plan.shards)]
     _write_manifest(folder, table.name, units, plan, [shard for shard in shards if shard["rows"]], work / runs[0])
     shutil.rmtree(work)
-    return folder
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """The folder held against other preparations; a process that dies lets go of it."""
+    lock = FileLock(folder / LOCK, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout as problem:
+        raise BlockingIOError(
+            f"another preparation is writing {folder}: wait for it, or choose another folder"
+        ) from problem
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def check_store(folder: Path) -> None:
     """Compare every shard with its checksum."""
     for shard in read_manifest(folder)["shards"]:
-        found = _checksum(folder / shard["file"])
-        if found != shard["sha256"]:
-            raise OSError(f"{folder / shard['file']} is damaged: its checksum is not the manifest's")
+        refuse_damage(str(folder / shard["file"]), shard["sha256"])
 
 
-def _plan(table: Table, columns: Sequence[str] | None, where: str | None, seed: int, rows: int, run_bytes: int) -> Plan:
-    chosen = list(dict.fromkeys(columns or table.columns))
-    for name in (*chosen, *(Expression(where).names if where else ())):
-        if name not in table.columns:
-            raise nearest(name, table.columns, table.name)
-    files = list(dict.fromkeys(piece.file for piece in table.pieces))
-    inputs: list[list[Any]] = [[os.path.abspath(f), os.path.getsize(f) if os.path.exists(f) else 0] for f in files]
+def _plan(
+    table: Table, columns: Sequence[str] | None, where: str | None, seed: int, rows: int, run_bytes: int,
+    reading: dict[str, Any],
+) -> Plan:  # fmt: skip
+    chosen = list(dict.fromkeys(columns)) if columns else list(table.columns)
+    require((*chosen, *(Condition(where).names if where else ())), table.columns, table.name)
+    stamp = table.stamp()
+    inputs = stamp.get("files", [stamp])
     known = rows_of(table)
-    total = sum(size for _, size in inputs) // TEXT_BYTES_A_ROW if known is None else known
+    total = sum(file.get("size", 0) for file in inputs) // TEXT_BYTES_A_ROW if known is None else known
     key = "random_index" if "random_index" in table.columns else None
-    return Plan(inputs, chosen, where, seed, max(1, -(-total // rows)), key, run_bytes)
+    return Plan(inputs, chosen, where, seed, max(1, -(-total // rows)), key, run_bytes, reading)
 
 
 def _same_plan(work: Path, plan: Plan) -> None:
     """Begin a preparation, or make sure that the one begun here is the same."""
     path = work / "plan.json"
     if path.exists():
-        if json.loads(path.read_text()) != asdict(plan):
-            raise ValueError(f"{work.parent} holds an unfinished preparation of something else: delete it first")
+        _refuse_other(json.loads(path.read_text()), plan, f"{work.parent} holds an unfinished preparation",
+                      "delete it first")  # fmt: skip
         return
-    if work.parent.is_dir() and any(work.parent.iterdir()):
-        raise ValueError(f"{work.parent} is not empty and no store: choose another folder")
+    if any(file.name != LOCK for file in work.parent.iterdir()):
+        raise ValueError(f"{work.parent} is not empty and not a store: choose another folder")
     work.mkdir(parents=True, exist_ok=True)
     write_atomically(path, json.dumps(asdict(plan)).encode())
+
+
+def _refuse_other(before: Mapping[str, Any], plan: Plan, what: str, remedy: str) -> None:
+    """Refuse a plan that is not the one before; a file that changed is named."""
+    now = json.loads(json.dumps(asdict(plan)))
+    if before == now:
+        return
+    if {**before, "inputs": None} == {**now, "inputs": None}:
+        stamps = {file.get("file"): file for file in before["inputs"] if isinstance(file, dict)}
+        changed = [file.get("file") for file in now["inputs"] if stamps.get(file.get("file")) != file]
+        if changed and len(stamps) == len(now["inputs"]) and changed[0] in stamps:
+            raise ValueError(f"{what} of {changed[0]} as it was before it changed: {remedy}")
+    raise ValueError(f"{what} of something else: {remedy}")
 
 
 # Runs
@@ -128,10 +204,9 @@ def _write_runs(table: Table, plan: Plan, work: Path, skip: bool, report: Report
     done = sorted(path.name for path in work.glob("run-*.arrow"))
     start = (0, 0)
     if done:
-        with pa.memory_map(str(work / done[-1])) as source:
-            metadata = pa.ipc.open_file(source).schema.metadata
+        metadata = pa.ipc.open_file(pa.OSFile(str(work / done[-1]))).schema.metadata
         start = tuple(json.loads(metadata[b"next"]))
-        report(f"going on after {len(done)} runs")
+        report(f"resuming after {len(done)} runs")
     waiting: list[pa.RecordBatch] = []
     place = start
     for batch, place in _keyed(table, plan, start, skip):
@@ -153,7 +228,7 @@ def _keyed(
     """The rows from a place on, with their keys, and the place after each block."""
     import pyarrow as pa
 
-    condition = Expression(plan.where) if plan.where else None
+    condition = Condition(plan.where) if plan.where else None
     extra = [*(condition.names if condition else ()), *([plan.key] if plan.key else [])]
     names = list(dict.fromkeys([*plan.columns, *extra]))
     for number in range(start[0], len(table.pieces)):
@@ -176,7 +251,7 @@ def _read(table: Table, number: int, names: list[str], skip: bool) -> Iterator[p
             raise
 
 
-def _numbers(batch: pa.RecordBatch, condition: Expression) -> dict[str, np.ndarray]:
+def _numbers(batch: pa.RecordBatch, condition: Condition) -> dict[str, np.ndarray]:
     return {name: numbers(batch, name) for name in condition.names}
 
 
@@ -240,7 +315,7 @@ def _shard(folder: Path, work: Path, runs: list[str], number: int, units: Any, r
         return json.loads(facts.read_text())
     parts = []
     for run in runs:
-        parts.append(pa.ipc.open_file(pa.memory_map(str(work / run))).get_batch(number))
+        parts.append(pa.ipc.open_file(pa.OSFile(str(work / run))).get_batch(number))
     table = pa.Table.from_batches(parts)
     table = table.take(pa.array(np.argsort(table.column(KEY).to_numpy(), kind="stable"))).drop_columns([KEY])
     table = _without_nulls(table.combine_chunks().replace_schema_metadata(None))
@@ -248,14 +323,14 @@ def _shard(folder: Path, work: Path, runs: list[str], number: int, units: Any, r
     batches = (batch.cast(schema) for batch in table.to_batches(max_chunksize=BATCH_ROWS))
     _write_ipc(folder / name, schema, batches)
     found = {"file": name, "rows": table.num_rows, "bytes": os.path.getsize(folder / name),
-             "sha256": _checksum(folder / name)}  # fmt: skip
+             "sha256": checksum(folder / name)}  # fmt: skip
     write_atomically(facts, json.dumps(found).encode())
     report(f"shard {number + 1}: {table.num_rows:,} rows")
     return found
 
 
 def _without_nulls(table: pa.Table) -> pa.Table:
-    """NaN instead of null in columns of floats, so that a map of the file is the array."""
+    """NaN instead of null in columns of floats, so that what is read is the array."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -264,11 +339,6 @@ def _without_nulls(table: pa.Table) -> pa.Table:
             filled = pc.fill_null(table.column(i), pa.scalar(float("nan"), column.type))
             table = table.set_column(i, column.name, filled)
     return table
-
-
-def _checksum(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _write_manifest(
@@ -280,12 +350,13 @@ def _write_manifest(
 
     from .. import __version__
 
-    types = {f.name: str(f.type) for f in pa.ipc.open_file(pa.memory_map(str(run))).schema}
+    types = {f.name: str(f.type) for f in pa.ipc.open_file(pa.OSFile(str(run))).schema}
     columns = [{"name": n, "type": types[n], "unit": units.get(n)} for n in plan.columns]
     made = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     manifest = {
         "format": FORMAT, "version": VERSION, "rows": sum(shard["rows"] for shard in shards), "columns": columns,
         "batch_rows": BATCH_ROWS, "shards": shards, "plan": asdict(plan),
-        "provenance": {"source": source, "made": made, "xdeconv": __version__},
+        "provenance": {"source": source, "made": made, "xdeconv": __version__}, "reading": plan.reading,
     }  # fmt: skip
+    manifest["sha256"] = manifest_checksum(manifest)
     write_atomically(folder / MANIFEST, json.dumps(manifest, indent=1).encode())

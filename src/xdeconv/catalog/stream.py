@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,9 +19,10 @@ from ..system import threads as workers
 from . import bad_rows as rowchecks
 from . import finding
 from .blocks import Block, Part, gathered, hashed, join, pooled, side_by_side
-from .expressions import Expression
+from .expressions import Columns, Condition
 from .readers import BLOCK_ROWS, Piece, ReadError, Table, numbers, rows_of
-from .recipe import Frame, Recipe
+from .recipe import Frame, Recipe, floats
+from .remembering import as_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,6 +49,7 @@ class Tally:
     checked: set[tuple[int, Part | None]] = field(default_factory=set)
     said: set[str] = field(default_factory=set)
     edges: list[float] = field(default_factory=lambda: [np.inf, -np.inf])
+    observed: dict[tuple[Part | None, tuple[int, ...]], Array] = field(default_factory=dict)
 
     def say(self, text: str) -> None:
         """Log a warning once."""
@@ -71,15 +73,17 @@ class CatalogSource:
 
     table: Table
     recipe: Recipe
-    where: Expression | None = None
+    where: Condition | None = None
     drop: bool = False
     skip_bad_files: bool = False
     memory: bool | None = None
+    keep_empty: bool = False
     part: Part | None = None
     pieces: tuple[int, ...] | None = None
     batch_rows: int | None = None
     seed: int = 0
     place: Place | None = None
+    reading: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     tally: Tally = field(default_factory=Tally, compare=False, repr=False)
 
     # What a source offers
@@ -137,7 +141,7 @@ class CatalogSource:
         """
         if self.place is not None and self.place.device.type != "cpu":
             return None
-        if hasattr(self.table, "sum"):
+        if self.table.remote:
             alone = replace(self, table=None, tally=Tally())  # type: ignore[arg-type]  # what travels to the partitions
             return self.table.sum(partial(_sum_partition, alone, function), self._pieces, self._columns())
         return workers.total(self._in_order(0, 1, PASS_ROWS["cpu"]), lambda blocks: function(self._batch(blocks)))
@@ -193,7 +197,8 @@ class CatalogSource:
     def bytes(self) -> int:
         """Size of all batches in memory."""
         lines = {"none": 0, "shared": 0, "diagonal": self.dim, "full": self.dim * (self.dim + 1) // 2}
-        return 8 * self.rows * (self.dim + lines[self.recipe.kind])
+        views = self.dim**2 if self.recipe.projection else 0
+        return 8 * self.rows * (self.dim + lines[self.recipe.kind] + views + len(self.recipe.log_prior))
 
     def pool_bytes(self, batch_rows: int | None) -> int:
         """Memory of the rows that are shuffled together when batches of a size are wanted: in turn, mixed, and next."""
@@ -207,17 +212,39 @@ class CatalogSource:
         """What was found: rows, and for each feature its unit, its noise and its correlations."""
         known = rows_of(self.table)
         count = "rows" if known is None else f"{known:,} rows"
-        known_as = f" ({self.recipe.convention} names)" if self.recipe.convention else ""
+        known_as = f" ({', '.join(self.recipe.catalogues)} names)" if self.recipe.catalogues else ""
         condition = f" where {self.where.text}" if self.where else ""
         return "\n".join([f"{count} of {self.table.name}{known_as}{condition}", *finding.describe(self.recipe)])
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What reading has met: rows dropped, files skipped."""
+        """What a user should know: values that are taken as exact, rows dropped, files skipped."""
+        exact = finding.unexplained(self.recipe, self.table.name)
         dropped = sum(self.tally.dropped.values())
-        found = [f"{dropped:,} rows with impossible errors were dropped"] if dropped else []
-        skipped = len(self.tally.skipped) + len(getattr(self.table, "skipped", ()))
-        return tuple(found + ([f"{skipped} damaged files or parts were skipped"] if skipped else []))
+        skipped = len(self.tally.skipped) + len(self.table.skipped)
+        return tuple(
+            ([f"NO NOISE: {exact}"] if exact else [])
+            + ([f"{dropped:,} rows with impossible errors were dropped"] if dropped else [])
+            + ([f"{skipped} damaged files or parts were skipped"] if skipped else [])
+        )
+
+    @property
+    def unexplained(self) -> tuple[str, ...]:
+        """Features without noise for which no error column was found, and which nobody declared to have none."""
+        return self.recipe.unexplained
+
+    def opening(self) -> dict[str, Any]:
+        """Arguments of xd.open, as JSON, that read other rows in the same way: what was said, here or to a store.
+
+        Functions have no JSON: they are named in it, and a model that was fitted by them says so when it is asked.
+        """
+        return as_json(self.reading)
+
+    def stamp(self) -> dict[str, Any]:
+        """What changes when the rows or their recipe do, as JSON: of each file size, time and a sample's checksum."""
+        recipe = finding.describe(self.recipe)
+        said = {"recipe": recipe, "where": self.where.text if self.where else None, "drop": self.drop}
+        return {**self.table.stamp(), **said, "weight": self.recipe.weight, "log_prior": list(self.recipe.log_prior)}
 
     # Reading
 
@@ -267,6 +294,7 @@ class CatalogSource:
     def _checked(self, block: Block, piece: Piece) -> Block:
         x, noise = self.recipe.assemble([block.columns])
         self._watch_edges(x)
+        self._watch_gaps(x)
         bad, problem = rowchecks.bad_rows(self.recipe, block.columns, x, noise)
         if problem is None:
             return block
@@ -278,6 +306,24 @@ class CatalogSource:
             )
         self.tally.dropped[hash((block.piece, block.start, self.part))] = int(bad.sum())
         return block.take(np.flatnonzero(~bad))
+
+    def _watch_gaps(self, x: Array) -> None:
+        if x.shape[1]:
+            key = (self.part, self._pieces)
+            self.tally.observed[key] = self.tally.observed.get(key, False) | ~np.isnan(x).all(axis=1)
+
+    def _refuse_gaps(self) -> None:
+        """After all rows were read: refuse a feature without a single value. Rows held out may lack one."""
+        held_out = (self.part is not None and self.part.high < 1) or 0 not in self._pieces
+        key = (self.part, self._pieces)
+        if self.keep_empty or held_out or key not in self.tally.observed:
+            return
+        views = self.recipe.projection.outputs if self.recipe.projection else ()
+        empty = [name for name, seen in zip(self.labels, self.tally.observed[key], strict=True)
+                 if not seen and name not in views]  # fmt: skip
+        if empty and all((number, self.part) in self.tally.checked for number in self._pieces):
+            raise ValueError(f"{empty[0]} has no observed value in any row of {self.table.name}"
+                             + (f" where {self.where.text}" if self.where else "") + ": leave it out")  # fmt: skip
 
     def _watch_edges(self, x: Array) -> None:
         """Warn of plain ra that wraps, and of rows near a pole."""
@@ -302,6 +348,7 @@ class CatalogSource:
         for number in numbers_:
             yield from self._read(number)
             self.tally.checked.add((number, self.part))
+        self._refuse_gaps()
 
     def _shuffled(self, epoch: int, rank: int, world: int, size: int) -> Iterator[list[Block]]:
         """Blocks from a pool that several pieces, in random order, fill side by side."""
@@ -319,21 +366,54 @@ class CatalogSource:
             turn += 1 + last
 
     def _batch(self, blocks: Sequence[Block]) -> Batch:
-        place, weight = self.place, self.recipe.weight
+        place = self.place
         kind = torch.float64 if place is None else place.dtype
         pinned = place is not None and place.device.type == "cuda"
 
         def new(shape: tuple[int, int]) -> Array:
             return torch.empty(shape, dtype=kind, pin_memory=pinned).numpy()
 
-        x, noise = self.recipe.assemble([block.columns for block in blocks], place.frame if place else None, new)
+        columns = [block.columns for block in blocks]
+        if self.recipe.projection is not None:
+            return self._projected(columns, blocks)
+        x, noise = self.recipe.assemble(columns, place.frame if place else None, new)
         return Batch(
             x=torch.from_numpy(x),
             noise=None if noise is None else torch.from_numpy(noise),
-            weight=None if weight is None else torch.tensor(join(blocks).columns[weight], dtype=kind),
+            weight=self._weight(blocks, kind),
+            log_prior=self._log_prior(blocks, kind),
             scale=torch.from_numpy(place.frame.scale) if place else None,
             missing=bool(np.isnan(x).any()),
         )
+
+    def _weight(self, blocks: Sequence[Block], kind: torch.dtype) -> torch.Tensor | None:
+        if self.recipe.weight is None:
+            return None
+        return torch.tensor(floats(join(blocks).columns[self.recipe.weight], self.recipe.weight), dtype=kind)
+
+    def _log_prior(self, blocks: Sequence[Block], kind: torch.dtype) -> torch.Tensor | None:
+        if not self.recipe.log_prior:
+            return None
+        columns = join(blocks).columns
+        return torch.tensor(np.stack([floats(columns[name], name) for name in self.recipe.log_prior], 1), dtype=kind)
+
+    def _projected(self, columns: Sequence[Columns], blocks: Sequence[Block]) -> Batch:
+        """Views of the features, with the directions that they are seen along."""
+        x, noise = self.recipe.assemble(columns)
+        directions = [self.recipe.directions(part) for part in columns]
+        batch = Batch(
+            x=torch.from_numpy(x),
+            noise=None if noise is None else torch.from_numpy(noise),
+            projection=torch.from_numpy(np.concatenate(directions, axis=-1)),  # type: ignore[arg-type]
+            weight=self._weight(blocks, torch.float64),
+            log_prior=self._log_prior(blocks, torch.float64),
+            missing=bool(np.isnan(x).any()),
+        )
+        if self.place is None:
+            return batch
+        frame = self.place.frame
+        moved = batch.standardized(torch.from_numpy(frame.shift), torch.from_numpy(frame.scale))
+        return moved.to(dtype=self.place.dtype)
 
     def _count(self) -> int:
         """Rows of this source: from the file's own numbers where these tell, else by reading what decides."""
@@ -343,7 +423,7 @@ class CatalogSource:
             return sum(piece.rows or 0 for piece in pieces)
         if known and self.part is not None:
             return sum(int(self.part.mask(n, 0, self.table.pieces[n].rows or 0).sum()) for n in self._pieces)
-        if hasattr(self.table, "sum"):
+        if self.table.remote:
             return int(replace(self, place=None).sum_there(_count_rows) or 0)
         return sum(block.n for block in self._passed(self._pieces))
 

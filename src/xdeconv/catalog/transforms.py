@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -36,30 +37,52 @@ class Hook:
             return self.function(**{name: columns[name] for name in self.columns})
 
 
-Formula = Expression | Hook
+@dataclass(frozen=True)
+class Plain:
+    """A column as it is, whatever characters its name has."""
+
+    column: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    @property
+    def text(self) -> str:
+        return self.column
+
+    def value(self, columns: Columns) -> Any:
+        """Its value in each row."""
+        return columns[self.column]
 
 
-class Transform(Protocol):
+Formula = Expression | Hook | Plain
+
+
+class Transform(ABC):
     """Features made of raw columns, with their derivatives."""
 
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """Raw columns."""
+    inputs: tuple[str, ...]  # raw columns
+    outputs: tuple[str, ...]  # features
+    units: tuple[str, ...]  # of the features, "" where unknown
+    exact: tuple[str, ...] = ()  # inputs whose errors do not matter
+    projected = False  # whether the values are views of the features, along :meth:`directions`
 
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """Features."""
-
-    @property
-    def units(self) -> tuple[str, ...]:
-        """Units of the features, "" where unknown."""
-
+    @abstractmethod
     def __call__(self, columns: Columns) -> list[tuple[Array, Mapping[str, Any]]]:
         """Of each feature, its value (n,) and its derivative (n,) with respect to the inputs that it depends on."""
 
+    def needs(self, output: str) -> tuple[str, ...]:
+        """The inputs that one output depends on."""
+        return self.inputs
+
+    def directions(self, columns: Columns) -> Array:
+        """What takes the features to the values: (values, features, n)."""
+        raise NotImplementedError(f"{type(self).__name__} is not a projection")
+
 
 @dataclass(frozen=True)
-class Formulated:
+class Formulated(Transform):
     """One feature by an expression; derivatives are exact."""
 
     name: str
@@ -67,15 +90,15 @@ class Formulated:
     unit: str = ""
 
     @property
-    def inputs(self) -> tuple[str, ...]:
+    def inputs(self) -> tuple[str, ...]:  # type: ignore[override]
         return self.expression.names
 
     @property
-    def outputs(self) -> tuple[str, ...]:
+    def outputs(self) -> tuple[str, ...]:  # type: ignore[override]
         return (self.name,)
 
     @property
-    def units(self) -> tuple[str, ...]:
+    def units(self) -> tuple[str, ...]:  # type: ignore[override]
         return (self.unit,)
 
     def __call__(self, columns: Columns) -> list[tuple[Array, Mapping[str, Any]]]:
@@ -83,7 +106,33 @@ class Formulated:
 
 
 @dataclass(frozen=True)
-class Differenced:
+class Joined(Transform):
+    """Features that are made by one word, of which some may be wanted and others not."""
+
+    parts: tuple[Transform, ...]
+
+    @property
+    def inputs(self) -> tuple[str, ...]:  # type: ignore[override]
+        return tuple(dict.fromkeys(name for part in self.parts for name in part.inputs))
+
+    @property
+    def outputs(self) -> tuple[str, ...]:  # type: ignore[override]
+        return tuple(name for part in self.parts for name in part.outputs)
+
+    @property
+    def units(self) -> tuple[str, ...]:  # type: ignore[override]
+        return tuple(unit for part in self.parts for unit in part.units)
+
+    def needs(self, output: str) -> tuple[str, ...]:
+        """The inputs that one output depends on."""
+        return next(part.needs(output) for part in self.parts if output in part.outputs)
+
+    def __call__(self, columns: Columns) -> list[tuple[Array, Mapping[str, Any]]]:
+        return [made for part in self.parts for made in part(columns)]
+
+
+@dataclass(frozen=True)
+class Differenced(Transform):
     """Features by a function of the input columns that returns one array a feature; derivatives by differences."""
 
     function: Callable[..., Any]

@@ -65,7 +65,7 @@ def prepare(
     from ..catalog import store as making
 
     *sources, output = paths
-    chosen = None
+    chosen, arguments = None, None
     if columns or preset:
         arguments = options.opening(columns, error, unit, derive, None, None, preset, None)
         source = options.open_data(sources, arguments, skip_bad_files=skip_bad_files)
@@ -73,7 +73,7 @@ def prepare(
         chosen = [*source.recipe.columns, *extra]
     folder = making.prepare(
         sources, output, columns=chosen, where=where, seed=seed, shard_rows=shard_rows, run_bytes=run_bytes,
-        skip_bad_files=skip_bad_files, report=say,
+        reading=arguments, skip_bad_files=skip_bad_files, report=say,
     )  # fmt: skip
     from ..catalog.readers import open_table, rows_of
 

@@ -99,7 +99,7 @@ def fit(
         with show_progress(first.here, passes * restarts, source.rows) as callback:
             result = fitting.fit(source, callback=callback, **settings)
         plain = {name: v if isinstance(v, (int, float, str, type(None))) else str(v) for name, v in settings.items()}
-        remembered = {"open": arguments, "where": where, "data": list(data), "options": plain}
+        remembered = {"open": source.opening(), "where": where, "data": list(data), "options": plain}
         first(save, result, output, remembered, source.notes)
         first(finish, result, output, saved, keep=checkpoint is not None)
 

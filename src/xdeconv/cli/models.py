@@ -99,9 +99,7 @@ def summary(mixture: Mixture) -> list[str]:
     """Mean and standard deviation of each coordinate."""
     import numpy as np
 
-    mean = mixture.weights @ mixture.means
-    within = np.einsum("k,kaa->a", mixture.weights, mixture.covariances)
-    sd = np.sqrt(within + mixture.weights @ (mixture.means - mean) ** 2)
+    mean, sd = mixture.mean(), np.sqrt(np.diag(mixture.covariance()))
     units = mixture.units or ("",) * mixture.d
     rows = zip(names_of(mixture), mean, sd, units, strict=True)
     return [f"{name:<20} {m:>14.6g} +- {s:<12.6g} {unit}".rstrip() for name, m, s, unit in rows]

@@ -57,7 +57,22 @@ Errors = Annotated[
 Units = Annotated[list[str] | None, typer.Option("--unit", help="COLUMN=UNIT, such as ra_error=mas. Repeatable.")]
 Derive = Annotated[
     list[str] | None,
-    typer.Option(help='NAME=EXPRESSION of columns, "galactic", "tangent:RA,DEC". Repeatable.'),
+    typer.Option(help='NAME=EXPRESSION of columns; "tangent:RA,DEC" makes xi, eta (degrees); "galactic" makes l, b, '
+                 'pml, pmb; "rotation:POLE_RA,POLE_DEC,ZERO_RA,ZERO_DEC" makes phi1, phi2, pm_phi1, pm_phi2; '
+                 '"velocities" makes U, V, W (km/s). Repeatable.'),
+]  # fmt: skip
+Correlation = Annotated[
+    list[str] | None,
+    typer.Option("--correlation", help="FEATURE,FEATURE=COLUMN or =NUMBER: of their errors. Repeatable."),
+]
+ErrorPattern = Annotated[
+    str | None, typer.Option("--error-pattern", help="What error columns are called. Default: {name}_error.")
+]
+CorrelationPattern = Annotated[
+    str | None, typer.Option("--correlation-pattern", help="What correlations are called. Default: {a}_{b}_corr.")
+]
+LogPrior = Annotated[
+    str | None, typer.Option("--log-prior", help="Columns of log-priors, one per component, separated by commas.")
 ]
 Offset = Annotated[
     list[str] | None, typer.Option(help="COLUMN=NUMBER or EXPRESSION to subtract: a zero point. Repeatable.")
@@ -96,16 +111,22 @@ def value(text: str) -> Any:
 def opening(
     columns: str | None, error: Sequence[str] | None, unit: Sequence[str] | None, derive: Sequence[str] | None,
     offset: Sequence[str] | None, inflate: Sequence[str] | None, preset: str | None, weight: str | None,
+    correlation: Sequence[str] | None = None, error_pattern: str | None = None,
+    correlation_pattern: str | None = None, log_prior: str | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Arguments of xd.open, as JSON, so that a model can remember how its rows are read."""
     named = {name: {k: value(v) for k, v in (pairs(items, f"--{name}") or {}).items()}
-             for name, items in (("error", error), ("offset", offset), ("inflate", inflate))}  # fmt: skip
+             for name, items in (("error", error), ("offset", offset), ("inflate", inflate),
+                                 ("correlation", correlation))}  # fmt: skip
     found: dict[str, Any] = {
         "columns": [c.strip() for c in columns.split(",")] if columns else None,
         "unit": pairs(unit, "--unit"),
         "derive": [dict([d.split("=", 1)]) if "=" in d else d for d in derive] if derive else None,
         "preset": preset,
         "weight": weight,
+        "error_pattern": error_pattern,
+        "correlation_pattern": correlation_pattern,
+        "log_prior": [c.strip() for c in log_prior.split(",")] if log_prior else None,
         **named,
     }
     return {name: given for name, given in found.items() if given}
@@ -116,24 +137,24 @@ def open_data(
     skip_bad_files: bool = False, memory: bool | None = None,
 ) -> CatalogSource:  # fmt: skip
     """The source that a command reads."""
-    from ..catalog._open import open as open_catalog
+    from ..catalog._open import open_source as open_catalog
 
     if bad_rows not in ("refuse", "drop"):
         raise typer.BadParameter(f"{bad_rows!r} is neither refuse nor drop", param_hint="--bad-rows")
     return open_catalog(
-        list(data), where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files, memory=memory, **arguments  # type: ignore[arg-type]
+        list(data), where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files, memory=memory, **arguments
     )  # fmt: skip
 
 
 def open_for(model: Any, data: Sequence[str], arguments: Mapping[str, Any], **options: Any) -> CatalogSource:
     """The source in the coordinates of a model: as its own rows were read, unless told otherwise."""
+    from ..catalog.remembering import arguments as read_as
+
     remembered = dict((model.meta or {}).get("open", {}))
-    remembered.pop("weight", None)
-    chosen = {**remembered, **arguments}
-    if "columns" not in chosen and "preset" not in chosen:
-        if not model.labels:
-            raise ValueError("the model has no labels: name its columns with --columns")
-        chosen["columns"] = list(model.labels)
+    columns = arguments.get("columns") or remembered.get("columns") or list(model.labels or ())
+    if not columns and "preset" not in {**remembered, **arguments}:
+        raise ValueError("the model has no labels: name its columns with --columns")
+    chosen = {**read_as(remembered, columns), **arguments}
     source = open_data(data, chosen, **options)
     if source.dim != model.d or (model.labels and source.labels != model.labels):
         raise ValueError(f"the model is of {list(model.labels or ())} and the rows of {list(source.labels)}")

@@ -165,7 +165,7 @@ def classify(
     models = {name: load(path) for name, path in (options.pairs(model, "--model") or {}).items()}
     given = {name: options.value(text) for name, text in (options.pairs(prior, "--prior") or {}).items()}
     by_row = any(isinstance(value, str) for value in given.values())
-    classifier = Classifier(models, None if by_row else given or None)
+    classifier = Classifier(models, None if by_row else given or "equal")
     names = [f"p_{name}" for name in models]
     _write_classes(classifier, names, data, output, keep, where, bad_rows, skip_bad_files, given if by_row else None)
 

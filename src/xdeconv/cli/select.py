@@ -73,7 +73,7 @@ def select(
     tell(str(found))
     draw(found, output)
     if model is not None and found.result is not None:
-        remembered = {"open": arguments, "where": where, "data": list(data),
+        remembered = {"open": source.opening(), "where": where, "data": list(data),
                       "options": {"components": found.best, "criterion": criterion, "seed": seed}}  # fmt: skip
         save(found.result, model, remembered, source.notes)
         say(f"{found.best} components: {model}")

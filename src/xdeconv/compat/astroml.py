@@ -20,9 +20,23 @@ Array = np.ndarray
 class XDGMM(BaseEstimator):
     """astroML's class: parameters in ``mu`` (k, d), ``V`` (k, d, d) and ``alpha`` (k,); ``Xerr`` is covariances.
 
-    ``tol`` is, as there, of the summed log-likelihood. Missing values (NaN) and projections ``R`` work here, and
-    ``sample`` follows its seed.
+    Missing values (NaN) and projections ``R`` work here, and ``sample`` follows its seed.
 
+    Parameters
+    ----------
+    n_components : int
+        How many components.
+    max_iter : int, default 100
+        At most so many steps.
+    tol : float, default 1e-05
+        As there, of the summed log-likelihood.
+    verbose : bool, default False
+        Whether to show progress.
+    random_state : int, RandomState or None, optional
+        The seed, as scikit-learn takes it.
+
+    Examples
+    --------
     >>> X = np.random.default_rng(0).normal(size=(500, 2))
     >>> model = XDGMM(2, random_state=0).fit(X, np.tile(0.1 * np.eye(2), (500, 1, 1)))
     >>> model.mu.shape, model.V.shape, model.alpha.shape
@@ -47,7 +61,22 @@ class XDGMM(BaseEstimator):
         self.alpha: Array | None = None
 
     def fit(self, X: Any, Xerr: Any, R: Any = None) -> Self:
-        """Fit rows X (n, p) with covariances Xerr (n, p, p), seen through R (n, p, d) if given."""
+        """Fit rows with noise.
+
+        Parameters
+        ----------
+        X : array-like (n, p), table or Batch
+            Noisy rows; NaN is missing.
+        Xerr : array-like (n, p, p)
+            Covariances of the noise of each row.
+        R : array-like (n, p, d), optional
+            Matrices through which rows see the true values.
+
+        Returns
+        -------
+        XDGMM
+            The model itself.
+        """
         S = covariances_of(Xerr, X)
         result = fit(
             X,
@@ -72,23 +101,75 @@ class XDGMM(BaseEstimator):
         return Mixture(self.alpha, self.mu, self.V)
 
     def logprob_a(self, X: Any, Xerr: Any) -> Array:
-        """log(alpha_j N_j) of each row and component (n, k)."""
+        """log(alpha_j N_j) of each row and component.
+
+        Parameters
+        ----------
+        X : array-like (n, p), table or Batch
+            Noisy rows; NaN is missing.
+        Xerr : array-like (n, p, p)
+            Covariances of the noise of each row.
+
+        Returns
+        -------
+        numpy.ndarray (n, k)
+            Logarithms.
+        """
         mixture = self.mixture
         return refuse_nan(kernels.log_joint(*mixture.tensors(), mixture.batch(X, covariances_of(Xerr, X)))).numpy()
 
     def logL(self, X: Any, Xerr: Any) -> float:
-        """The log-likelihood of all rows together: a sum, not a mean."""
+        """The log-likelihood of all rows together: a sum, not a mean.
+
+        Parameters
+        ----------
+        X : array-like (n, p), table or Batch
+            Noisy rows; NaN is missing.
+        Xerr : array-like (n, p, p)
+            Covariances of the noise of each row.
+
+        Returns
+        -------
+        float
+            The sum over rows.
+        """
         return float(self.mixture.log_prob(X, covariances_of(Xerr, X)).sum())
 
     def sample(self, size: int | tuple[int, ...] = 1, random_state: Any = None) -> Array:
-        """Draws (*size, d) of true values."""
+        r"""Draws of true values.
+
+        Parameters
+        ----------
+        size : int or tuple of int, default 1
+            How many.
+        random_state : int, RandomState or None, optional
+            The seed, as scikit-learn takes it.
+
+        Returns
+        -------
+        numpy.ndarray (\*size, d)
+            The draws.
+        """
         shape = tuple(np.atleast_1d(size))
         seed = seed_of(self.random_state if random_state is None else random_state)
         return self.mixture.sample(int(np.prod(shape)), seed).reshape(*shape, -1)
 
 
 def covariances_of(Xerr: Any, X: Any) -> Array:
-    """Xerr (n, p, p) as it is; anything else is refused, since (n, p) could be variances or standard deviations."""
+    """Covariances as they are; anything else is refused, since (n, p) could be variances or standard deviations.
+
+    Parameters
+    ----------
+    Xerr : array-like (n, p, p)
+        Covariances of the noise of each row.
+    X : array-like (n, p), table or Batch
+        Noisy rows; NaN is missing.
+
+    Returns
+    -------
+    numpy.ndarray (n, p, p)
+        The covariances.
+    """
     S, shape = checks.to_array(Xerr, "Xerr"), np.shape(X)
     if len(shape) != 2 or S.shape != (*shape, shape[1]):
         wanted = "(n, p, p)" if len(shape) != 2 else str((*shape, shape[1]))
@@ -98,5 +179,16 @@ def covariances_of(Xerr: Any, X: Any) -> Array:
 
 
 def seed_of(random_state: Any) -> int:
-    """A seed from whatever scikit-learn takes as random_state."""
+    """A seed from whatever scikit-learn takes as random_state.
+
+    Parameters
+    ----------
+    random_state : int, RandomState or None
+        The seed, as scikit-learn takes it.
+
+    Returns
+    -------
+    int
+        A seed.
+    """
     return int(check_random_state(random_state).randint(2**31 - 1))

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
 
 from .. import kernels
+from ..kernels.parameters import Parameters
 from ..methods import EM, Fixed
 from ..methods.em import EMState
 from ..methods.prior import Prior
 from ..rows import checks
 from ..rows.batch import Batch
 from ..search.moves import Moves, Search
+from .bovy_logs import append_logs, criteria, free_parameters
+from .bovy_moves import FEWEST_TO_MOVE, candidates
 
 Array = np.ndarray
-FEWEST_TO_MOVE = 3  # components: a move splits one and merges two others
+ROUNDING = 1e-9  # of the largest eigenvalue: less is not negative
+LEAST_GAIN = 1e-9  # of a move, per row: less is not worth another round
 
 
 def extreme_deconvolution(
@@ -41,23 +45,54 @@ def extreme_deconvolution(
     likeonly: bool = False,
     logweight: bool = False,
 ) -> float:
-    """Fit a mixture in place: xamp (k,), xmean (k, d) and xcovar (k, d, d) go in as the start and come out as the fit.
+    """Fit a mixture in place: xamp, xmean and xcovar go in as the start and come out as the fit.
 
-    ydata        (n, p); NaN is a missing value
-    ycovar       covariances (n, p, p), or variances (n, p)
-    projection   (n, p, d), or a list of n matrices (p, d)
-    weight       (n,), or its logarithm with ``logweight``
-    fixamp       held weights, like fixmean and fixcovar: True for all components, or k booleans
-    tol          stop when the average log-likelihood rises by no more in a step; 0 goes on to ``maxiter``
-    w            covariances become (sum + w I) / (q + 1)
-    logfile      LOGFILE_c.log gets the settings and every step, LOGFILE_loglike.log the log-likelihoods
-    splitnmerge  how many sweeps of moves to try after convergence, the published candidates first; ``maxsnm`` tries
-                 every component instead
-    likeonly     change nothing, only return the log-likelihood
+    The numbers are those of EM as published; :func:`xdeconv.fit` is the call to use for anything new.
 
-    Returns sum(weight * log-likelihood) / n of the parameters that it returns. Only the upper triangles of xcovar are
-    read. The numbers are those of EM as published; xd.fit is the call to use for anything new.
+    Parameters
+    ----------
+    ydata : array_like
+        (n, p); NaN is a missing value.
+    ycovar : array_like
+        Covariances (n, p, p), or variances (n, p).
+    xamp : numpy.ndarray
+        (k,), changed in place.
+    xmean : numpy.ndarray
+        (k, d), changed in place.
+    xcovar : numpy.ndarray
+        (k, d, d), changed in place; only the upper triangles are read.
+    projection : array_like, optional
+        (n, p, d), or a list of n matrices (p, d).
+    weight : array_like, optional
+        (n,) or (n, 1), or its logarithm with ``logweight``.
+    fixamp, fixmean, fixcovar : bool or sequence of bool, optional
+        What is held: True for all components, or one value per component; of longer lists the first k count.
+    tol : float
+        Stop when the average log-likelihood rises by no more in a step; 0 takes all ``maxiter`` steps.
+    maxiter : int
+        Most steps.
+    w : float
+        Covariances become (sum + w I) / (q + 1).
+    logfile : str, optional
+        LOGFILE_c.log gets the settings, the start, every step, the end, AIC and MDL; LOGFILE_loglike.log the
+        log-likelihoods. Both are appended to.
+    splitnmerge : int
+        How many sweeps of moves to try after convergence, the published candidates first; where something is held,
+        how many candidates in a row, among the components of which nothing is.
+    maxsnm : bool
+        Try every component instead.
+    likeonly : bool
+        Change nothing, only return the log-likelihood.
+    logweight : bool
+        Whether ``weight`` is a logarithm.
 
+    Returns
+    -------
+    float
+        sum(weight * log-likelihood) / n of the parameters that it returns.
+
+    Examples
+    --------
     >>> X = np.random.default_rng(0).normal(3.0, np.sqrt(1.25), size=(4000, 1))
     >>> amp, mean, covar = np.ones(1), np.zeros((1, 1)), np.ones((1, 1, 1))
     >>> average = extreme_deconvolution(X, np.full((4000, 1), 0.25), amp, mean, covar)
@@ -72,16 +107,18 @@ def extreme_deconvolution(
     method = EM(prior=Prior(w=w) if w > 0 else None, fixed=fixed)
     run = _Run(batch, method, float(tol), int(maxiter))
     state = _start(xamp, xmean, xcovar)
+    start = xamp.copy(), xmean.copy(), xcovar.copy()
     if not likeonly:
         state = run.converge(state)
         if (splitnmerge > 0 or maxsnm) and len(xamp) >= FEWEST_TO_MOVE:
-            state = run.search(state, _moves(splitnmerge, maxsnm, fixed))
+            state = run.moved(state, int(splitnmerge), maxsnm)
         xamp[...], xmean[...], xcovar[...] = (t.numpy() for t in (state.weights, state.means, state.covariances))
     average = run.average(state)
     if logfile is not None:
         settings = {"n": batch.n, "k": len(xamp), "tol": tol, "maxiter": maxiter, "w": w, "splitnmerge": splitnmerge,
                     "maxsnm": maxsnm, "likeonly": likeonly}  # fmt: skip
-        _write_logs(logfile, settings, run, average)
+        facts = criteria(average, batch.n, free_parameters(fixed, *xmean.shape))
+        append_logs(logfile, settings, start, (xamp, xmean, xcovar), [*run.path, average], dict(run.notes), facts)
     return average
 
 
@@ -103,17 +140,41 @@ class _Run:
             stats = kernels.accumulate(*state.parameters(), self.batch)
             average = float(stats.loglik) / self.batch.n
             if np.isnan(average):
-                raise ArithmeticError(f"step {len(self.path) + 1} met a covariance xcovar + ycovar that is singular: "
-                                      "give w > 0, or noise to rows that repeat")  # fmt: skip
-            state = self.method.update(state, stats, total)
+                raise ArithmeticError(f"step {len(self.path) + 1} met {_trouble(state)}")
+            state = _mended(state, self.method.update(state, stats, total))
             self.path.append(average)
             if self.tol > 0 and average - before <= self.tol:
                 break
             before = average
         return state
 
-    def search(self, state: EMState, moves: Moves) -> EMState:
+    def moved(self, state: EMState, splitnmerge: int, maxsnm: bool) -> EMState:
         """The state after split-and-merge moves, as long as they gain."""
+        fixed, k = self.method.fixed or Fixed(), len(state.weights)
+        held = [fixed.mask(name, k, "cpu") for name in ("weights", "means", "covariances")]
+        free = (~torch.stack(held).any(0)).nonzero()[:, 0].tolist()
+        if len(free) < k:
+            return self._moved_among(state, free, None if maxsnm else splitnmerge)
+        return self._search(state, Moves() if maxsnm else replace(Moves(criterion="bovy"), sweeps=splitnmerge))
+
+    def _moved_among(self, state: EMState, free: list[int], tries: int | None) -> EMState:
+        """The state after moves of some components: each is tried by EM on all rows, and kept if it gains."""
+        if len(free) < FEWEST_TO_MOVE:
+            self.notes.append((len(self.path), f"no moves: only {len(free)} components have nothing held"))
+        best, moving = self.average(state), True
+        while moving:
+            moving = False
+            for parameters in islice(candidates(Parameters(*state.parameters()), self.batch, free), tries):
+                after = self.converge(self.method.moved(state, parameters))
+                value = self.average(after)
+                if value > best + max(self.tol, LEAST_GAIN):
+                    self.notes.append((len(self.path), "two components were merged and one was split"))
+                    state, best, moving = after, value, True
+                    break
+        return state
+
+    def _search(self, state: EMState, moves: Moves) -> EMState:
+        """The state after the moves of xd.fit, as long as they gain."""
         size = min(self.batch.n, max(moves.pool_rows, 8 * len(state.weights)))
         rng = np.random.default_rng(0)
         pool = self.batch.rows(torch.from_numpy(np.sort(rng.permutation(self.batch.n)[:size])))
@@ -146,6 +207,8 @@ def _rows(ydata: Any, ycovar: Any, projection: Any, weight: Any, logweight: bool
     if S.shape not in (y.shape, (*y.shape, y.shape[1])):
         raise ValueError(f"ycovar must have shape {(*y.shape, y.shape[1])} or {y.shape}, got {S.shape}")
     weights = None if weight is None else checks.to_array(weight, "weight")
+    if weights is not None and weights.shape == (len(y), 1):
+        weights = weights[:, 0]
     if weights is not None and logweight:
         weights = np.exp(weights)
     return Batch.from_arrays(y, S, projection, weights)
@@ -169,27 +232,36 @@ def _refuse_unwritable(name: str, array: Any) -> None:
 
 
 def _held(name: str, given: Any, k: int) -> bool | list[bool]:
-    """True or False for all components, or k of them; one in a list counts for all."""
+    """True or False for all components, or k of them; one in a list counts for all, and the first k of more."""
     if given is None or np.ndim(given) == 0:
         return bool(given)
     flags = [bool(flag) for flag in given]
-    if len(flags) not in (1, k):
+    if len(flags) != 1 and len(flags) < k:
         raise ValueError(f"{name} must be one truth value or {k}, got {len(flags)}")
-    return flags if len(flags) == k else flags[0]
+    return flags[:k] if len(flags) >= k else flags[0]
 
 
-def _moves(splitnmerge: int, maxsnm: bool, fixed: Fixed) -> Moves:
-    if any(np.any(held) for held in (fixed.weights, fixed.means, fixed.covariances)):
-        raise ValueError("splitnmerge replaces components: it cannot hold some as they are (fixamp, fixmean, fixcovar)")
-    return Moves() if maxsnm else replace(Moves(criterion="bovy"), sweeps=int(splitnmerge))
+def _trouble(state: EMState) -> str:
+    """Why rows have no density: a start that is not a covariance, or one without width where there is no noise."""
+    values = torch.linalg.eigvalsh(state.covariances)
+    bad = values[:, 0] < -ROUNDING * values[:, -1].abs()
+    if bool(bad.any()):
+        j = int(bad.nonzero()[0])
+        return f"an indefinite xcovar of component {j} (eigenvalue {float(values[j, 0]):.3g}): start from a covariance"
+    return "a covariance xcovar + ycovar that is singular: give w > 0, or noise to rows that repeat"
 
 
-def _write_logs(logfile: str, settings: dict[str, Any], run: _Run, average: float) -> None:
-    notes = dict(run.notes)
-    lines = [f"# {name} = {value}" for name, value in settings.items()]
-    for step, value in enumerate([*run.path, average]):
-        lines += [f"# {notes[step]}"] if step in notes else []
-        lines.append(f"{value:.12g}")
-    values = [f"{value:.12g}" for value in (*run.path, average)]
-    Path(f"{logfile}_c.log").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    Path(f"{logfile}_loglike.log").write_text("\n".join(values) + "\n\n\n", encoding="utf-8")
+def _mended(before: EMState, after: EMState) -> EMState:
+    """The state after a step, without what rounding has made negative.
+
+    A step from a covariance leads to a covariance. From one that is wider than the data by many orders of magnitude,
+    what is left is below the rounding of what went: as much as is missing is then added in all directions.
+    """
+    least = torch.linalg.eigvalsh(after.covariances)[:, 0]
+    was = torch.linalg.eigvalsh(before.covariances)
+    lost = (least < 0) & (was[:, 0] >= -ROUNDING * was[:, -1].abs())
+    if not bool(lost.any()):
+        return after
+    eye = torch.eye(after.means.shape[1], dtype=torch.float64)
+    added = torch.where(lost, -2 * least, 0.0)[:, None, None] * eye
+    return replace(after, covariances=after.covariances + added)

@@ -28,12 +28,44 @@ REG_COVAR = 1e-6
 class XDGMM(DensityMixin, BaseEstimator):
     """Extreme deconvolution with scikit-learn's habits; NaN in X means missing.
 
-    Parameters are those of ``GaussianMixture`` where it has them. ``method`` is em, minibatch-em, sgd, or a method of
-    your own (``xd.EM(...)``, ``xd.SGD(...)``). ``reg_covar`` is a variance in the units of X: EM adds it to every
-    covariance as scikit-learn does, SGD takes it as the ``w`` of the prior. ``prior`` is an :class:`xdeconv.Prior`. A
-    method of your own has its own prior, and needs neither of them. ``batch_size`` is the rows of an update of sgd and
-    of EM with a step below 1; EM with step 1 sees all rows at once.
+    Parameters are those of ``GaussianMixture`` where it has them.
 
+    Parameters
+    ----------
+    n_components : int, default 1
+        How many components.
+    method : str or Method, default "em"
+        em, minibatch-em, sgd, or a method of your own (``xd.EM(...)``, ``xd.SGD(...)``), which has its own prior.
+    tol : float, default 1e-05
+        Stop when the mean log-likelihood changes by less in a pass; 0 never stops.
+    reg_covar : float, optional
+        A variance in the units of X: EM adds it to every covariance as scikit-learn does, SGD takes it as the ``w``
+        of the prior.
+    prior : Prior, optional
+        A prior on weights and covariances.
+    max_iter : int, optional
+        At most so many passes; by default as many as the method wants.
+    batch_size : int, default 512
+        Rows of an update of sgd and of EM with a step below 1; EM with step 1 sees all rows at once.
+    n_init : int, default 1
+        How many starts; the best fit is kept.
+    init_params : str or Start, default "kmeans"
+        How means start: kmeans, kmeans++, random, or a Start.
+    standardize : bool, default True
+        Whether rows are shifted and scaled inside; results are in the units of X.
+    random_state : int, RandomState or None, optional
+        The seed, as scikit-learn takes it.
+    warm_start : bool, default False
+        Whether the next fit starts from the last.
+    device : str, optional
+        Where kernels run; a GPU where there is one by default.
+    dtype : str, optional
+        float32 or float64; by default what suits the device.
+    verbose : bool, default False
+        Whether to show progress.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(500, 2))
     >>> model = XDGMM(2, random_state=0).fit(X, error=np.full((500, 2), 0.1))
@@ -90,7 +122,32 @@ class XDGMM(DensityMixin, BaseEstimator):
         log_prior: Any = None,
         validation: Any = None,
     ) -> Self:
-        """Fit to rows X (n, p) with noise (n, p, p), (n, p), (1, p, p) or (p,); ``y`` is ignored."""
+        """Fit to noisy rows.
+
+        Parameters
+        ----------
+        X : array-like (n, p), table or Batch
+            Noisy rows; NaN is missing.
+        y : None, optional
+            Ignored: it is there for scikit-learn.
+        noise : array-like, optional
+            Variances (n, p) or covariances (n, p, p) of the rows; (p,) or (1, p, p) when all rows share them.
+        error : array-like, optional
+            Standard deviations (n, p) or (p,), instead of ``noise``.
+        projection : array-like (n, p, d), optional
+            Matrices through which each row sees the true values.
+        weight : array-like (n,), optional
+            How much each row counts; 1 by default.
+        log_prior : array-like (n, k), optional
+            Added to the log-weights, row by row; -inf rules a component out.
+        validation : float, Batch, Source or dict, optional
+            Held-out rows, or a fraction of X: the mixture of the best pass on them is kept.
+
+        Returns
+        -------
+        XDGMM
+            The estimator itself.
+        """
         noise, error = self._beside(X, noise, error)
         names, units = tabular.names(X), None if projection is not None else tabular.column_units(X)
         X = self._rows(X, reset=True)
@@ -187,7 +244,24 @@ class XDGMM(DensityMixin, BaseEstimator):
         return np.linalg.inv(factors).transpose(0, 2, 1)
 
     def score_samples(self, X: Any, *, noise: Any = None, error: Any = None, projection: Any = None) -> Array:
-        """Log-density of each row (n,)."""
+        """The log-density of each row.
+
+        Parameters
+        ----------
+        X : array-like (n, p), table or Batch
+            Noisy rows; NaN is missing.
+        noise : array-like, optional
+            Variances (n, p) or covariances (n, p, p) of the rows; (p,) or (1, p, p) when all rows share them.
+        error : array-like, optional
+            Standard deviations (n, p) or (p,), instead of ``noise``.
+        projection : array-like (n, p, d), optional
+            Matrices through which each row sees the true values.
+
+        Returns
+        -------
+        numpy.ndarray (n,)
+            Natural logarithms.
+        """
         mixture = self._fitted(X, noise, error)
         noise, error = self._beside(X, noise, error)
         return mixture.log_prob(self._rows(X), noise, projection, error=error)
@@ -195,23 +269,89 @@ class XDGMM(DensityMixin, BaseEstimator):
     def score(
         self, X: Any, y: Any = None, *, noise: Any = None, error: Any = None, projection: Any = None, weight: Any = None
     ) -> float:
-        """Mean log-density per unit of weight."""
+        """Mean log-density per unit of weight.
+
+        Parameters
+        ----------
+        X : array-like (n, p), table or Batch
+            Noisy rows; NaN is missing.
+        y : None, optional
+            Ignored: it is there for scikit-learn.
+        noise : array-like, optional
+            Variances (n, p) or covariances (n, p, p) of the rows; (p,) or (1, p, p) when all rows share them.
+        error : array-like, optional
+            Standard deviations (n, p) or (p,), instead of ``noise``.
+        projection : array-like (n, p, d), optional
+            Matrices through which each row sees the true values.
+        weight : array-like (n,), optional
+            How much each row counts; 1 by default.
+
+        Returns
+        -------
+        float
+            A natural logarithm.
+        """
         mixture = self._fitted(X, noise, error)
         noise, error = self._beside(X, noise, error)
         return mixture.score(self._rows(X), noise, projection, error=error, weight=weight)
 
     def predict_proba(self, X: Any, *, noise: Any = None, error: Any = None, projection: Any = None) -> Array:
-        """Responsibilities (n, k)."""
+        """The probability of each component for each row.
+
+        Parameters
+        ----------
+        X : array-like (n, p), table or Batch
+            Noisy rows; NaN is missing.
+        noise : array-like, optional
+            Variances (n, p) or covariances (n, p, p) of the rows; (p,) or (1, p, p) when all rows share them.
+        error : array-like, optional
+            Standard deviations (n, p) or (p,), instead of ``noise``.
+        projection : array-like (n, p, d), optional
+            Matrices through which each row sees the true values.
+
+        Returns
+        -------
+        numpy.ndarray (n, k)
+            Responsibilities.
+        """
         mixture = self._fitted(X, noise, error)
         noise, error = self._beside(X, noise, error)
         return mixture.responsibilities(self._rows(X), noise, projection, error=error)
 
     def predict(self, X: Any, *, noise: Any = None, error: Any = None, projection: Any = None) -> Array:
-        """The most probable component of each row (n,)."""
+        """The most probable component of each row.
+
+        Parameters
+        ----------
+        X : array-like (n, p), table or Batch
+            Noisy rows; NaN is missing.
+        noise : array-like, optional
+            Variances (n, p) or covariances (n, p, p) of the rows; (p,) or (1, p, p) when all rows share them.
+        error : array-like, optional
+            Standard deviations (n, p) or (p,), instead of ``noise``.
+        projection : array-like (n, p, d), optional
+            Matrices through which each row sees the true values.
+
+        Returns
+        -------
+        numpy.ndarray (n,)
+            Numbers of components.
+        """
         return self.predict_proba(X, noise=noise, error=error, projection=projection).argmax(1)
 
     def sample(self, n_samples: int = 1) -> tuple[Array, Array]:
-        """Draws (n_samples, d) of true values, and the component of each."""
+        """Draws of true values, and the component of each.
+
+        Parameters
+        ----------
+        n_samples : int, default 1
+            How many.
+
+        Returns
+        -------
+        tuple of numpy.ndarray
+            Draws (n_samples, d), components (n_samples,).
+        """
         check_is_fitted(self, "mixture_")
         if n_samples < 1:
             raise ValueError(f"n_samples must be at least 1, got {n_samples}")
@@ -223,16 +363,49 @@ class XDGMM(DensityMixin, BaseEstimator):
 
     def n_parameters(self) -> int:
         """Free parameters of the mixture."""
-        k, d = self.means_.shape
-        return k * (d + d * (d + 1) // 2) + k - 1
+        return self.mixture_.n_parameters
 
     def bic(self, X: Any, *, noise: Any = None, error: Any = None, projection: Any = None) -> float:
-        """Bayesian information criterion; less is better."""
+        """Bayesian information criterion; less is better.
+
+        Parameters
+        ----------
+        X : array-like (n, p), table or Batch
+            Noisy rows; NaN is missing.
+        noise : array-like, optional
+            Variances (n, p) or covariances (n, p, p) of the rows; (p,) or (1, p, p) when all rows share them.
+        error : array-like, optional
+            Standard deviations (n, p) or (p,), instead of ``noise``.
+        projection : array-like (n, p, d), optional
+            Matrices through which each row sees the true values.
+
+        Returns
+        -------
+        float
+            The criterion.
+        """
         log_prob = self.score_samples(X, noise=noise, error=error, projection=projection)
         return float(-2 * log_prob.sum() + self.n_parameters() * np.log(len(log_prob)))
 
     def aic(self, X: Any, *, noise: Any = None, error: Any = None, projection: Any = None) -> float:
-        """Akaike information criterion; less is better."""
+        """Akaike information criterion; less is better.
+
+        Parameters
+        ----------
+        X : array-like (n, p), table or Batch
+            Noisy rows; NaN is missing.
+        noise : array-like, optional
+            Variances (n, p) or covariances (n, p, p) of the rows; (p,) or (1, p, p) when all rows share them.
+        error : array-like, optional
+            Standard deviations (n, p) or (p,), instead of ``noise``.
+        projection : array-like (n, p, d), optional
+            Matrices through which each row sees the true values.
+
+        Returns
+        -------
+        float
+            The criterion.
+        """
         log_prob = self.score_samples(X, noise=noise, error=error, projection=projection)
         return float(-2 * log_prob.sum() + 2 * self.n_parameters())
 

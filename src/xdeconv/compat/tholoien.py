@@ -27,10 +27,35 @@ DEFAULT_ITERATIONS = {"astroML": 100, "Bovy": 10**9}
 class XDGMM(BaseEstimator):
     """Holoien's class: parameters in ``weights`` (k,), ``mu`` (k, d) and ``V`` (k, d, d); ``Xerr`` is covariances.
 
-    An error in ``condition`` is a standard deviation, and acts as one. Both words of ``method`` name the same engine;
-    they differ in the default ``n_iter``, in what ``tol`` is of (the sum, or the mean, of the log-likelihoods) and in
-    that ``w`` counts for Bovy alone, as they do there.
+    An error in ``condition`` is a standard deviation, and acts as one.
 
+    Parameters
+    ----------
+    n_components : int, default 1
+        How many components.
+    n_iter : int, default 0
+        At most so many steps; 0 takes the default of the method.
+    tol : float, default 1e-05
+        Of the sum of the log-likelihoods (astroML) or of their mean (Bovy), as there.
+    method : str, default "astroML"
+        "astroML" or "Bovy": both name the same engine, with the defaults of each.
+    labels : sequence of str, optional
+        Names of the coordinates.
+    random_state : int, RandomState or None, optional
+        The seed, as scikit-learn takes it.
+    V : array-like (k, d, d), optional
+        Covariances of a known model.
+    mu : array-like (k, d), optional
+        Means of a known model.
+    weights : array-like (k,), optional
+        Weights of a known model.
+    filename : str, optional
+        A text file of that package to read the model from.
+    w : float, default 0.0
+        Added to covariances; it counts for Bovy alone, as there.
+
+    Examples
+    --------
     >>> model = XDGMM(labels=["x", "y"], weights=[1.0], mu=[[0.0, 0.0]], V=[[[1.0, 0.5], [0.5, 1.0]]])
     >>> given = model.condition(X_dict={"x": (1.0, 1.0)})
     >>> given.labels, given.mu
@@ -68,7 +93,20 @@ class XDGMM(BaseEstimator):
             self.read_model(filename)
 
     def fit(self, X: Any, Xerr: Any) -> Self:
-        """Fit rows X (n, p) with covariances Xerr (n, p, p); the columns of a DataFrame become the labels."""
+        """Fit rows with noise; the columns of a DataFrame become the labels.
+
+        Parameters
+        ----------
+        X : array-like (n, p), table or Batch
+            Noisy rows; NaN is missing.
+        Xerr : array-like (n, p, p)
+            Covariances of the noise of each row.
+
+        Returns
+        -------
+        XDGMM
+            The model itself.
+        """
         S, bovy = covariances_of(Xerr, X), self.method == "Bovy"
         result = fit(
             X,
@@ -98,45 +136,183 @@ class XDGMM(BaseEstimator):
     # Questions about rows
 
     def score_samples(self, X: Any, Xerr: Any) -> tuple[Array, Array]:
-        """Log-density (n,) and responsibilities (n, k) of each row."""
+        """Log-density and responsibilities of each row.
+
+        Parameters
+        ----------
+        X : array-like (n, p), table or Batch
+            Noisy rows; NaN is missing.
+        Xerr : array-like (n, p, p)
+            Covariances of the noise of each row.
+
+        Returns
+        -------
+        tuple of numpy.ndarray
+            Log-densities (n,) and responsibilities (n, k).
+        """
         S = covariances_of(Xerr, X)
         return self.mixture.log_prob(X, S), self.mixture.responsibilities(X, S)
 
     def predict(self, X: Any, Xerr: Any) -> Array:
-        """The likeliest component of each row (n,)."""
+        """The likeliest component of each row.
+
+        Parameters
+        ----------
+        X : array-like (n, p), table or Batch
+            Noisy rows; NaN is missing.
+        Xerr : array-like (n, p, p)
+            Covariances of the noise of each row.
+
+        Returns
+        -------
+        numpy.ndarray (n,)
+            Numbers of components.
+        """
         return self.predict_proba(X, Xerr).argmax(axis=1)
 
     def predict_proba(self, X: Any, Xerr: Any) -> Array:
-        """Responsibilities (n, k)."""
+        """The probability of each component for each row.
+
+        Parameters
+        ----------
+        X : array-like (n, p), table or Batch
+            Noisy rows; NaN is missing.
+        Xerr : array-like (n, p, p)
+            Covariances of the noise of each row.
+
+        Returns
+        -------
+        numpy.ndarray (n, k)
+            Responsibilities.
+        """
         return self.mixture.responsibilities(X, covariances_of(Xerr, X))
 
     def logprob_a(self, X: Any, Xerr: Any) -> Array:
-        """log(weight_j N_j) of each row and component (n, k)."""
+        """log(weight_j N_j) of each row and component.
+
+        Parameters
+        ----------
+        X : array-like (n, p), table or Batch
+            Noisy rows; NaN is missing.
+        Xerr : array-like (n, p, p)
+            Covariances of the noise of each row.
+
+        Returns
+        -------
+        numpy.ndarray (n, k)
+            Logarithms.
+        """
         mixture = self.mixture
         return refuse_nan(kernels.log_joint(*mixture.tensors(), mixture.batch(X, covariances_of(Xerr, X)))).numpy()
 
     def logL(self, X: Any, Xerr: Any) -> float:
-        """The log-likelihood of all rows together: a sum."""
+        """The log-likelihood of all rows together: a sum.
+
+        Parameters
+        ----------
+        X : array-like (n, p), table or Batch
+            Noisy rows; NaN is missing.
+        Xerr : array-like (n, p, p)
+            Covariances of the noise of each row.
+
+        Returns
+        -------
+        float
+            The sum over rows.
+        """
         return float(self.mixture.log_prob(X, covariances_of(Xerr, X)).sum())
 
     def score(self, X: Any, Xerr: Any) -> float:
-        """The mean log-likelihood of a row."""
+        """The mean log-likelihood of a row.
+
+        Parameters
+        ----------
+        X : array-like (n, p), table or Batch
+            Noisy rows; NaN is missing.
+        Xerr : array-like (n, p, p)
+            Covariances of the noise of each row.
+
+        Returns
+        -------
+        float
+            The mean over rows.
+        """
         return self.mixture.score(X, covariances_of(Xerr, X))
 
     def bic(self, X: Any, Xerr: Any) -> float:
-        """Bayesian information criterion; less is better."""
-        return -2 * self.logL(X, Xerr) + self._parameters() * np.log(len(X))
+        """Bayesian information criterion; less is better.
+
+        Parameters
+        ----------
+        X : array-like (n, p), table or Batch
+            Noisy rows; NaN is missing.
+        Xerr : array-like (n, p, p)
+            Covariances of the noise of each row.
+
+        Returns
+        -------
+        float
+            The criterion.
+        """
+        return -2 * self.logL(X, Xerr) + self.mixture.n_parameters * np.log(len(X))
 
     def aic(self, X: Any, Xerr: Any) -> float:
-        """Akaike information criterion; less is better."""
-        return -2 * self.logL(X, Xerr) + 2 * self._parameters()
+        """Akaike information criterion; less is better.
+
+        Parameters
+        ----------
+        X : array-like (n, p), table or Batch
+            Noisy rows; NaN is missing.
+        Xerr : array-like (n, p, p)
+            Covariances of the noise of each row.
+
+        Returns
+        -------
+        float
+            The criterion.
+        """
+        return -2 * self.logL(X, Xerr) + 2 * self.mixture.n_parameters
 
     def bic_test(self, X: Any, Xerr: Any, param_range: Iterable[int], no_err: bool = False) -> tuple[Array, int, float]:
-        """BIC of each number of components, the number with the lowest, and the lowest; the model is left at that."""
+        """BIC of each number of components, the number with the lowest, and the lowest; the model is left at that.
+
+        Parameters
+        ----------
+        X : array-like (n, p), table or Batch
+            Noisy rows; NaN is missing.
+        Xerr : array-like (n, p, p)
+            Covariances of the noise of each row.
+        param_range : iterable of int
+            Numbers of components to try.
+        no_err : bool, default False
+            Whether to ignore the noise.
+
+        Returns
+        -------
+        tuple
+            The criterion of each, the best number, and its criterion.
+        """
         return self._try_each(self.bic, X, Xerr, param_range, no_err)
 
     def aic_test(self, X: Any, Xerr: Any, param_range: Iterable[int], no_err: bool = False) -> tuple[Array, int, float]:
-        """AIC of each number of components, the number with the lowest, and the lowest; the model is left at that."""
+        """AIC of each number of components, the number with the lowest, and the lowest; the model is left at that.
+
+        Parameters
+        ----------
+        X : array-like (n, p), table or Batch
+            Noisy rows; NaN is missing.
+        Xerr : array-like (n, p, p)
+            Covariances of the noise of each row.
+        param_range : iterable of int
+            Numbers of components to try.
+        no_err : bool, default False
+            Whether to ignore the noise.
+
+        Returns
+        -------
+        tuple
+            The criterion of each, the best number, and its criterion.
+        """
         return self._try_each(self.aic, X, Xerr, param_range, no_err)
 
     def _try_each(
@@ -153,20 +329,43 @@ class XDGMM(BaseEstimator):
         self._take(models[best])
         return np.array(scores), models[best].k, float(scores[best])
 
-    def _parameters(self) -> int:
-        k, d = self.mixture.means.shape
-        return k * (d + d * (d + 1) // 2) + k - 1
-
     # Other models, draws, files
 
     def sample(self, size: int = 1, random_state: Any = None) -> Array:
-        """Draws (size, d) of true values."""
+        """Draws of true values.
+
+        Parameters
+        ----------
+        size : int, default 1
+            How many.
+        random_state : int, RandomState or None, optional
+            The seed, as scikit-learn takes it.
+
+        Returns
+        -------
+        numpy.ndarray (size, d)
+            The draws.
+        """
         return self.mixture.sample(int(size), seed_of(self.random_state if random_state is None else random_state))
 
     def condition(self, X_input: Any = None, Xerr_input: Any = None, X_dict: Mapping[str, Any] | None = None) -> XDGMM:
-        """The model of the other coordinates, given some: an array with NaN for the others, or {label: value}.
+        """The model of the other coordinates, given some.
 
-        A value may come with its standard deviation: in Xerr_input, or as {label: (value, error)}.
+        A value may come with its standard deviation.
+
+        Parameters
+        ----------
+        X_input : array-like (d,), optional
+            Values, with NaN for the coordinates that are not given.
+        Xerr_input : array-like (d,), optional
+            Standard deviations of the values.
+        X_dict : dict, optional
+            {label: value} or {label: (value, error)}, instead.
+
+        Returns
+        -------
+        XDGMM
+            The model of the coordinates that were not given.
         """
         values, errors = self._given(X_input, Xerr_input, X_dict)
         found = self.mixture.condition(values, error=errors)
@@ -193,7 +392,13 @@ class XDGMM(BaseEstimator):
         return {a: float(x[a]) for a in known}, {a: float(e[a]) for a in known}
 
     def save_model(self, filename: str | os.PathLike[str] = "xdgmm.fit") -> None:
-        """Write that package's text file: settings, labels, weights, means, covariances."""
+        """Write that package's text file: settings, labels, weights, means, covariances.
+
+        Parameters
+        ----------
+        filename : str or path, default "xdgmm.fit"
+            Where to write.
+        """
         mixture = self.mixture
         iterations = self.n_iter or DEFAULT_ITERATIONS[self.method]
         lines = ["# XDGMM Model", "# n_components  n_iter  tol  method   random_state"]
@@ -204,7 +409,13 @@ class XDGMM(BaseEstimator):
         write_atomically(filename, ("\n".join(lines) + "\n").encode())
 
     def read_model(self, filename: str | os.PathLike[str]) -> None:
-        """Take the parameters and settings of a file that :meth:`save_model`, here or there, wrote."""
+        """Take the parameters and settings of a file that :meth:`save_model`, here or there, wrote.
+
+        Parameters
+        ----------
+        filename : str or path
+            What to read.
+        """
         lines = Path(filename).read_text(encoding="utf-8").splitlines()
         try:
             _, n_iter, tol, method, state = lines[2].split(",")

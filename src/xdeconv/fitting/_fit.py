@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -14,20 +15,26 @@ from ..catalog._open import open as open_catalog
 from ..kernels.options import Options
 from ..methods import Method
 from ..mixture._mixture import Mixture, checked_names
-from ..rows.data import as_source
+from ..mixture.asking import remembered
+from ..rows.batch import Batch
+from ..rows.data import Source, as_source
 from ..rows.resident import Cache, checked_cache
 from ..search.moves import Moves
 from ..system.files import locked
 from ..system.ranks import rank
+from ..system.threads import small_algebra
 from .history import Callback
 from .initial import Start
-from .loop import FitResult, Loop, NumericalTrouble
+from .loop import run
 from .memory import refuse_too_little
-from .plan import Plan, at_least, choose_method, count_components, hold_out, in_batches, not_negative
+from .plan import Plan, at_least, choose_method, choose_moves, count_components, hold_out, in_batches, not_negative
 from .progress import show_progress
+from .rescue import NumericalTrouble
+from .result import FitResult
 
 __all__ = ["FitResult", "NumericalTrouble", "chosen_device", "fit", "in_batches"]
-FULL_PASSES, MINIBATCH_PASSES = 200, 20
+log = logging.getLogger("xdeconv")
+FULL_PASSES, MINIBATCH_PASSES = 1000, 20
 
 
 def fit(
@@ -48,9 +55,9 @@ def fit(
     seed: int = 0,
     epochs: int | None = None,
     batch_rows: int | None = None,
-    tol: float = 1e-5,
+    tol: float = 0.1,
     validation: Any = None,
-    patience: int = 10,
+    patience: int | None = None,
     standardize: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_seconds: float = 10.0,
@@ -74,13 +81,13 @@ def fit(
                 a Dask DataFrame or an LSDB catalogue is summed where its partitions live (on a CPU)
     method      xd.EM() or xd.SGD(), with any settings; by default EM with moves, in batches for very long streams
     moves       none, auto, bovy or an :class:`xdeconv.Moves`: split, merge and revive components between epochs
-                (the default is auto when no method is given, and none otherwise)
+                (the default is auto, or none where components have names: fixed ones, log-priors, a given mixture)
     start       an :class:`xdeconv.Start`, or just its centers: kmeans, kmeans++, random
     restarts    how many starts to try; the best by validation, or else by training likelihood, is kept
     batch_rows  rows of a minibatch; by default every update sees all rows
-    tol         stop when the mean log-likelihood changes by less in an epoch; 0 never stops
-    validation  rows held out (a fraction, a Batch, a Source, or a dict of arrays); the best epoch's mixture is returned
-    patience    epochs without a better validation before stopping
+    tol         nats of total log-likelihood that may be left, by the fit's own estimate, when full passes stop; 0 never
+    validation  rows held out (a fraction, a Batch, a Source, or a dict of arrays), whose likelihood is reported
+    patience    stop early, after so many epochs without a better validation, and return the best epoch's mixture
     standardize scale the coordinates inside, in float64, and undo it in the result; centred they are in any case
     checkpoint  a file to save to every ``checkpoint_seconds``; ``resume=True`` goes on from it
     labels      names of the coordinates, and ``units`` their units, for data that have none of their own
@@ -98,6 +105,7 @@ def fit(
         data = open_catalog(data, columns)
     arrays = {"noise": noise, "error": error, "projection": projection, "weight": weight}
     source = as_source(data, cache != "none", **arrays, log_prior=log_prior, label=label)
+    facts = remembered(data if isinstance(data, (Source, Batch)) else source)
     if source.rows == 0:
         raise ValueError("there are no rows to fit")
     source, held_out = hold_out(source, validation, seed)
@@ -105,25 +113,27 @@ def fit(
         raise ValueError("restarts try new starts: give mixture= or restarts=, not both")
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}")
-    if method is not None and (isinstance(method, (str, type)) or not hasattr(method, "update")):
+    if method is not None and not isinstance(method, Method):
         raise ValueError(f"method must be an xd.EM(...) or xd.SGD(...), got {method!r}")
     chosen = chosen_device(device)
     kind = None if dtype is None else _number_type(dtype)
     k = count_components(components, mixture, source)
     batch_rows = None if batch_rows is None else at_least(1, batch_rows, "batch_rows")
-    method, moves, batch_rows = choose_method(source, k, chosen, method, moves, batch_rows)
+    search = choose_moves(moves, method, source, mixture)
+    method, batch_rows = choose_method(source, k, chosen, method, batch_rows)
+    log.info(_said(source.rows, method, search, batch_rows))
     plan = Plan(
         components=k,
         given=mixture,
         method=method,
-        moves=moves,
+        moves=search,
         start=_checked_start(start),
         restarts=at_least(1, restarts, "restarts"),
         seed=seed,
         epochs=at_least(1, _passes(batch_rows) if epochs is None else epochs, "epochs"),
         batch_rows=batch_rows,
         tol=not_negative(tol, "tol"),
-        patience=at_least(1, patience, "patience"),
+        patience=None if patience is None else at_least(1, patience, "patience"),
         standardize=standardize,
         checkpoint=checkpoint,
         checkpoint_seconds=not_negative(checkpoint_seconds, "checkpoint_seconds"),
@@ -134,10 +144,18 @@ def fit(
         labels=source.labels if labels is None else checked_names(labels, source.dim, "labels", unique=True),
         units=source.units if units is None else checked_names(units, source.dim, "units", unique=False),
         cache=checked_cache(cache, chosen),
+        facts=facts,
     )
     refuse_too_little(plan, source, held_out)
-    with _alone(checkpoint), show_progress(verbose, plan.epochs * plan.restarts) as shown:
-        return Loop(plan, source, held_out, [shown] + ([callback] if callback else [])).run()
+    algebra = small_algebra() if chosen.type == "cpu" else nullcontext()
+    with _alone(checkpoint), algebra, show_progress(verbose, plan.epochs * plan.restarts) as shown:
+        return run(plan, source, held_out, [shown] + ([callback] if callback else []))
+
+
+def _said(rows: int, method: Method, search: Moves | None, batch_rows: int | None) -> str:
+    """What a fit is about to do."""
+    kind = type(method).__name__ if batch_rows is None else f"{type(method).__name__}, {batch_rows:,} rows per step"
+    return f"fitting {rows:,} rows by {kind}, {'without' if search is None else 'with'} moves"
 
 
 def _alone(checkpoint: str | os.PathLike[str] | None) -> AbstractContextManager[None]:

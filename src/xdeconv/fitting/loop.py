@@ -1,380 +1,254 @@
-"""The only loop: epochs, searches, validation, checkpoints, restarts, and what happens when float32 is not enough."""
+"""The only loop: a fit goes from state to state, a pass at a time; what it knows is in the state, nothing else."""
 
 from __future__ import annotations
 
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from ..kernels.stats import Stats
-from ..methods import State
-from ..methods.prior import Prior
+from ..kernels.parameters import Parameters
 from ..mixture._mixture import Mixture
-from ..rows.batch import Batch
-from ..rows.data import ArraySource, Source, sample_rows
-from ..rows.resident import Cache, Place, ResidentSource, placed
-from ..search.moves import Found, Search
+from ..rows.data import Source, sample_rows
 from ..system.ranks import from_first, rank, world
-from .checkpoint import Checkpoint, load_checkpoint, refuse_other_settings, refuse_other_state
-from .full_pass import score_of, stats_of, summed, weight_of
-from .history import Callback, Epoch, columns
-from .initial import SAMPLE_ROWS, fit_gaussian, latent_rows, moments, start_mixture
-from .minibatches import Steps, make_steps
-from .plan import Plan, converged, search_due
+from .frame import Frame
+from .history import Callback, Epoch
+from .initial import SAMPLE_ROWS
+from .plan import Plan
 from .rescue import REMEDY, NumericalTrouble, refuse_fall, refuse_trouble, rescued
+from .result import FitResult, result_of
+from .searching import explored, searched
+from .state import Candidate, FitState, load_state, refuse_other_learner, refuse_other_settings
+from .stopping import finished, search_due
+from .workspace import Workspace
 
 log = logging.getLogger("xdeconv")
 
 
-@dataclass(frozen=True)
-class FitResult:
-    """What a fit found: the mixture, its mean log-likelihood on the training rows, and how and from which restart."""
-
-    mixture: Mixture
-    history: tuple[Epoch, ...]
-    converged: bool
-    loglik: float
-    validation: float | None = None
-    interrupted: bool = False
-    notes: tuple[str, ...] = ()
-    restart: int = 0
-
-
 @dataclass
-class Loop:
-    """One call of fit(): what all epochs and restarts share, and what they have found so far."""
+class Desk:
+    """What changes hands during a fit: the workspace, the method's state, and the last state of the fit."""
 
-    plan: Plan
-    raw: Source
-    raw_held_out: Source | None
-    callbacks: Sequence[Callback]
-    history: list[Epoch] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    workspace: Workspace
+    state: FitState
+    learner: Any = None
     began: float = field(default_factory=time.monotonic)
-    winner: Mixture | None = None
-    winner_score: float = -np.inf
-    winner_converged: bool = False
-    winner_restart: int = 0
-    saved_at: float = -np.inf
-    latest: Checkpoint | None = None
-    best: Mixture | None = None
-    best_score: float = -np.inf
-    steps: Steps | None = None
 
-    def run(self) -> FitResult:
-        """All restarts; Ctrl-C ends with the best so far."""
-        self.shift, self.scale = from_first(self._units(), self.plan.device)
-        self.method = self.plan.method.standardized(self.scale.tolist())
-        self.dtype, self.cache = self.plan.dtype, self.plan.cache
-        self._prepare()
-        self._report_rows()
-        found = self._checkpoint_found()
-        self.earlier = found.history[-1].seconds if found and found.history else 0.0
-        interrupted = False
-        try:
-            for restart in range(found.restart if found else 0, self.plan.restarts):
-                self._restart(restart, found if found and found.restart == restart else None)
-        except KeyboardInterrupt:
-            interrupted = True
-            self._on_interrupt()
-        assert self.winner is not None
-        return self._result(interrupted)
 
-    # Preparation
+def run(plan: Plan, source: Source, held_out: Source | None, callbacks: Sequence[Callback]) -> FitResult:
+    """All restarts; Ctrl-C ends with the best so far."""
+    single = plan.dtype == torch.float32
+    frame = Frame.of(sample_rows(source, SAMPLE_ROWS, plan.seed), plan.standardize, single)
+    frame = Frame(*from_first((frame.shift, frame.scale), plan.device))
+    workspace = Workspace.of(plan, frame, source, held_out, plan.dtype, plan.cache)
+    fresh = FitState(plan.settings(source), 0, 0, _name(plan.dtype), {}, notes=_first_notes(workspace))
+    desk = Desk(workspace, fresh)
+    saved_at = -np.inf
+    try:
+        for state in _epochs(desk, _resumed(plan, fresh)):
+            due = state.finished or time.monotonic() - saved_at > plan.checkpoint_seconds
+            if plan.checkpoint is not None and rank() == 0 and due:
+                state.save(plan.checkpoint)
+                saved_at = time.monotonic()
+            for callback in callbacks:
+                callback(state.history[-1])
+    except KeyboardInterrupt:
+        _interrupted(desk)
+        return result_of(desk.workspace, _competed(desk, False), interrupted=True)
+    return result_of(desk.workspace, desk.state, interrupted=False)
 
-    def _units(self) -> tuple[Tensor, Tensor]:
-        """Shift and scale (d,) of each latent coordinate; without standardisation rows are centred where they must."""
-        ones = torch.ones(self.raw.dim).double()
-        if not self.plan.standardize and self.plan.dtype == torch.float64:
-            return 0 * ones, ones
-        sample = sample_rows(self.raw, SAMPLE_ROWS, self.plan.seed)
-        if sample.projection is None:
-            shift, scale = moments(*latent_rows(sample, None))
-            return shift.cpu(), scale.cpu() if self.plan.standardize else ones
-        if not self.plan.standardize:
-            return 0 * ones, ones
-        gaussian = fit_gaussian(sample)
-        spread = np.sqrt(np.maximum(np.diagonal(gaussian.covariances[0]), 1e-300))
-        return torch.from_numpy(gaussian.means[0].copy()), torch.from_numpy(spread)
 
-    def _prepare(self) -> None:
-        self.train, self.steps = self.raw, None  # what was kept makes room
-        self.held_out: Source | None = None
-        where = Place(self.shift, self.scale, self.plan.device, self.dtype, self.cache, rank(), world())
-        train, said = placed(self.raw, where)
-        if said:
-            log.info(said)
-            self.notes.append(said)
-        size = self.plan.batch_rows
-        self.train = train.arranged(None if size is None else -(-size // world()), self.plan.seed)
-        if self.raw_held_out is not None:
-            self.held_out = placed(self.raw_held_out, replace(where, cache=None))[0].arranged(None, 0)
-        self.total: float | None = None
-
-    def _report_rows(self) -> None:
-        """Count the weight of all rows, and say how many have nothing observed."""
-        self.total, empty = self._summed(self.train, weight_of, 2).tolist()
-        if self.total <= 0:
-            raise ValueError("there are no rows with weight above 0 to fit")
-        if empty:
-            self._note(
-                f"{empty:.0f} of {self.train.rows} rows have nothing observed: they say nothing about the mixture"
-            )
-
-    def _start(self, restart: int) -> Mixture:
-        seed = self.plan.seed + 7919 * restart
-        if self.plan.given is not None and restart == 0:
-            return self.plan.given.transformed((-self.shift / self.scale).numpy(), (1 / self.scale).numpy())
-        parted = isinstance(self.train, ResidentSource) and world() > 1  # a start needs the rows of all ranks
-        source = self.train.origin if parted else self.train  # type: ignore[attr-defined]
-        found = start_mixture(source, self.plan.components, self.plan.start, seed, self.scale)
-        return from_first(found, self.plan.device)
-
-    # One restart
-
-    def _restart(self, restart: int, found: Checkpoint | None) -> None:
-        if found is None:
-            self._forget_trouble()
-            state: State = self.method.init(self._start(restart), self.plan.device)
-            self.best, self.best_score, first = None, -np.inf, 0
-        else:
-            state = self.method.init(self._start(restart), self.plan.device)
-            refuse_other_state(self.plan.checkpoint or "", found.state, state.tensors())
-            state = self.method.restore(state, found.state)
-            self.best, self.best_score, first = found.best, found.best_score, found.epoch
-        self.current = state
-        past = [record for record in self.history if record.restart == restart]
-        epoch, done = first, converged(self.plan, past)
-        while epoch < self.plan.epochs and not done:
-            state, record = self._epoch(state, restart, epoch, past)
-            self.current = state
-            past.append(record)
-            self.history.append(record)
-            if record.validation is not None and record.validation > self.best_score:
-                self.best, self.best_score = self.method.mixture(state), record.validation
-            epoch += 1
-            done = converged(self.plan, past)
-            finished = done or epoch == self.plan.epochs
-            self._checkpoint(restart, epoch, state, finished)
-            for callback in self.callbacks:
-                callback(record)
-        self._compete(done, restart)
-
-    def _forget_trouble(self) -> None:
-        """A new restart begins as the first one did, whatever another one had to change."""
-        if self._rescue() is not None:
-            self.method, self.steps = self.plan.method.standardized(self.scale.tolist()), None
-        if self.dtype != self.plan.dtype:
-            self._change_to(self.plan.dtype, self.plan.cache)
-
-    def _compete(self, done: bool, restart: int) -> None:
-        """Keep the better of this restart's mixture and the best of those before, by validation where there is any."""
-        mixture, score = self.best or self.method.mixture(self.current), self.best_score
-        if self.best is None and self.held_out is not None:
-            score = self._score(mixture.tensors(self.plan.device), self.held_out)
-        elif self.best is None and self.plan.restarts > 1:
-            score = self._score(mixture.tensors(self.plan.device), self.train)
-        if self.winner is None or score > self.winner_score:
-            self.winner, self.winner_score, self.winner_converged = mixture, score, done
-            self.winner_restart = restart
-
-    def _epoch(self, state: State, restart: int, epoch: int, past: list[Epoch]) -> tuple[State, Epoch]:
-        """One pass, repeated in float64 and then with a small prior where it fails; what was done is said."""
+def _epochs(desk: Desk, resumed: FitState | None) -> Iterator[FitState]:
+    """The states of a fit, one after each epoch of each restart."""
+    plan, elapsed = desk.workspace.plan, 0.0
+    if resumed is not None:
+        desk.state = resumed.noted(*desk.state.notes)
+        elapsed = resumed.history[-1].seconds if resumed.history else 0.0
+    for restart in range(desk.state.restart, plan.restarts):
         moved: int | None = None
-        remarks: list[str] = []
-        if search_due(self.plan, past):
-            state, moved, remarks = self._search(state, restart, epoch)
-            past = []
-        before = {name: tensor.clone() for name, tensor in state.tensors().items()}
-        remarks += [f"{moved} moves"] if moved else []
-        while True:
-            try:
-                after, loglik = self._pass(state, epoch)
-                self._refuse_trouble(after, loglik, past)
-                validation = self._validation(after)
-                break
-            except NumericalTrouble as trouble:
-                state = self.method.restore(state, before)
-                state, remark = self._recover(trouble, state, epoch)
-                remarks.append(remark)
-        seconds = self.earlier + time.monotonic() - self.began
-        return after, Epoch(epoch, seconds, loglik, validation, restart, moved, "; ".join(remarks))
-
-    def _validation(self, state: State) -> float | None:
-        """The score of the rows held out, if there are any."""
-        if self.held_out is None:
-            return None
-        found = self._score(state.parameters(), self.held_out)
-        if not np.isfinite(found):
-            raise NumericalTrouble("the likelihood of the rows held out is not finite")
-        return found
-
-    def _refuse_trouble(self, after: State, loglik: float, past: list[Epoch]) -> None:
-        single = self.dtype == torch.float32
-        refuse_trouble(after, loglik, single)
-        if single and past and self.plan.ascends():
-            refuse_fall(past[-1].loglik, loglik)
-
-    def _recover(self, trouble: NumericalTrouble, state: State, epoch: int) -> tuple[State, str]:
-        """What the failed epoch is repeated with, said as well; raise when nothing is left to change."""
-        if self.dtype == torch.float32:
-            self._change_to(torch.float64, None)  # rows take twice the room: they are kept where they fit
-            note = f"{trouble} in float32: epoch {epoch} was repeated in float64, and the fit goes on in it"
+        if resumed is not None and restart == resumed.restart:
+            _take_up(desk, resumed)
         else:
-            helped = rescued(self.method, state)
-            if helped is None:
-                raise NumericalTrouble(f"epoch {epoch}: {trouble}, in float64. {REMEDY}") from trouble
-            (self.method, state), self.steps = helped, None
-            w = [value * float(s) ** 2 for value, s in zip(self._rescue() or (), self.scale, strict=True)]
-            shown = ", ".join(f"{value:.3g}" for value in w)
-            note = f"{trouble} at epoch {epoch}: the fit goes on with a small prior, w = ({shown}). {REMEDY}"
-        self._note(note)
-        return state, note
+            moved = _begin(desk, restart)
+        while not finished(desk.workspace, desk.learner, desk.state):
+            record = replace(_epoch(desk, moved), seconds=elapsed + time.monotonic() - desk.began)
+            moved = None
+            state = replace(desk.state, epoch=desk.state.epoch + 1, history=(*desk.state.history, record))
+            if plan.patience is not None and record.validation is not None and record.validation > state.best_score:
+                best = desk.workspace.method.mixture(desk.learner)
+                state = replace(state, best=best, best_score=record.validation)
+            desk.state = replace(state, learner=_saved(plan, desk.learner))
+            desk.state = replace(desk.state, finished=finished(desk.workspace, desk.learner, desk.state))
+            yield desk.state
+        desk.state = _competed(desk, True)
 
-    def _change_to(self, dtype: torch.dtype, cache: Cache | None) -> None:
-        """Go on in another number type, with rows kept where there is room for it."""
-        self.dtype, self.cache = dtype, cache
-        self._prepare()
-        self.total = float(self._summed(self.train, weight_of, 2)[0])
 
-    def _search(self, state: State, restart: int, epoch: int) -> tuple[State, int, list[str]]:
-        """Look for better optima on a pool of rows; the state from there, how many components moved, and what was done.
+def _begin(desk: Desk, restart: int) -> int | None:
+    """A restart begins as the first one did, whatever another one had to change; how many components were moved."""
+    plan, state = desk.workspace.plan, desk.state
+    if state.rescue is not None or state.dtype != _name(plan.dtype):
+        _replace(desk, plan.dtype, plan.cache, None)
+    desk.state = replace(desk.state, restart=restart, epoch=0, best=None, best_score=-np.inf, finished=False)
+    mixture, moved = explored(desk.workspace, restart)
+    desk.learner = desk.workspace.method.init(mixture, plan.device)
+    return moved
 
-        A state without a finite likelihood, where no move can be judged, is changed first as a failed pass would be.
-        """
-        remarks: list[str] = []
-        found = self._found(state, restart, epoch)
-        while not found.sound:
-            state, remark = self._recover(NumericalTrouble("the likelihood is not finite"), state, epoch)
-            remarks.append(remark)
-            found = self._found(state, restart, epoch)
-        return self.method.moved(state, found.parameters) if found.moved else state, found.moved, remarks
 
-    def _found(self, state: State, restart: int, epoch: int) -> Found:
-        """What a search finds, the same on all ranks."""
-        assert self.plan.moves is not None
-        assert self.total is not None
-        rng = np.random.default_rng([self.plan.seed, restart, epoch])
-        size = max(self.plan.moves.pool_rows, 8 * self.plan.components)
-        pool = sample_rows(self.train, size, int(rng.integers(1 << 31)))
-        prior = getattr(self.method, "prior", None)
-        if prior is not None:
-            prior = prior.scaled(float(pool.total_weight()) / self.total)
-        found = Search(pool, self.plan.moves, rng, prior, self.plan.options).run(state.parameters())
-        return from_first(found.on("cpu"), self.plan.device).on(self.plan.device)
+def _take_up(desk: Desk, found: FitState) -> None:
+    """The restart that a checkpoint was saved in."""
+    plan = desk.workspace.plan
+    if found.dtype != _name(desk.workspace.dtype) or found.rescue is not None:
+        cache = plan.cache if found.dtype == _name(plan.dtype) else None
+        _replace(desk, getattr(torch, found.dtype), cache, found.rescue)
+    method = desk.workspace.method
+    empty = method.init(_any_mixture(desk.workspace), plan.device)
+    refuse_other_learner(plan.checkpoint or "", found.learner, empty.tensors())
+    desk.learner = method.restore(empty, found.learner)
 
-    def _pass(self, state: State, epoch: int) -> tuple[State, float]:
-        """The state after one pass, and the mean log-likelihood that the pass met."""
-        assert self.total is not None
-        if self.plan.batch_rows is None:
-            k, d = self.plan.components, self.raw.dim
-            work = partial(stats_of, parameters=state.parameters(), options=self.plan.options)
-            whole = Stats(self._summed(self.train, work, Stats.size(k, d)), k, d)
-            return self.method.update(state, whole, self.total), float(whole.loglik / whole.rows)
-        if self.steps is None or self.steps.total != self.total:
-            held = isinstance(self.train, (ArraySource, ResidentSource))
-            size = self.plan.batch_rows
-            self.steps = make_steps(self.method, self.total, self.plan.options, self.plan.device, size, held)
-        self.steps.begin()
-        for after in self.steps.run(state, self._part(self.train, epoch)):
-            self.current = state = after
-        return state, float(self.steps.loglik / self.steps.rows)
 
-    def _summed(self, source: Source, function: Callable[[Batch], Tensor], size: int) -> Tensor:
-        """A sum over all rows of a source."""
-        return summed(source.arranged(None, 0), function, size, self.plan.device)
+def _epoch(desk: Desk, moved: int | None) -> Epoch:
+    """One pass, repeated in float64 and then with a small prior where it fails; what was done is said."""
+    remarks: list[str] = []
+    past = desk.state.past()
+    if search_due(desk.workspace, desk.learner, desk.state):
+        moved = _search(desk, remarks)
+    if moved:
+        remarks.append(f"{moved} moves")
+        past = []
+    while True:
+        before = {name: tensor.clone() for name, tensor in desk.learner.tensors().items()}
+        try:
+            after, loglik = desk.workspace.passed(desk.learner, desk.state.epoch, lambda s: setattr(desk, "learner", s))
+            _refuse_trouble(desk.workspace, after, loglik, past)
+            validation = desk.workspace.validation(after)
+            break
+        except NumericalTrouble as trouble:
+            desk.learner = desk.workspace.method.restore(desk.learner, before)
+            remarks.append(_recover(desk, trouble))
+    desk.learner = after
+    return Epoch(desk.state.epoch, 0.0, loglik, validation, desk.state.restart, moved, "; ".join(remarks))
 
-    def _part(self, source: Source, epoch: int) -> Iterator[Batch]:
-        """This process's batches of an epoch."""
-        return source.batches(epoch, rank=rank(), world=world())
 
-    def _score(self, parameters: tuple[Tensor, Tensor, Tensor], source: Source) -> float:
-        """Mean log-likelihood per unit of weight over a prepared source."""
-        work = partial(score_of, parameters=parameters, options=self.plan.options)
-        total, weight = self._summed(source, work, 2).tolist()
-        return total / weight
+def _search(desk: Desk, remarks: list[str]) -> int:
+    """Look for better optima on a pool of rows; a state whose likelihood is not finite is changed first."""
+    found = searched(desk.workspace, desk.learner.parameters(), desk.state)
+    while not found.sound:
+        remarks.append(_recover(desk, NumericalTrouble("the likelihood is not finite")))
+        found = searched(desk.workspace, desk.learner.parameters(), desk.state)
+    if found.moved:
+        desk.learner = desk.workspace.method.moved(desk.learner, found.parameters)
+    return found.moved
 
-    # Checkpoints and results
 
-    def _checkpoint_found(self) -> Checkpoint | None:
-        if not self.plan.resume:
-            return None
-        if self.plan.checkpoint is None:
-            raise ValueError("resume=True needs checkpoint=, the file to go on from")
-        there = rank() == 0 and os.path.exists(self.plan.checkpoint)
-        found = from_first(load_checkpoint(self.plan.checkpoint) if there else None, self.plan.device)
-        if found is None:
-            self._note(f"there is no checkpoint {self.plan.checkpoint} yet: starting afresh")
-            return None
-        refuse_other_settings(self.plan.checkpoint, found.settings, self.plan.settings(self.raw))
-        self.history = list(found.history)
-        self.notes = [*found.notes, *(note for note in self.notes if note not in found.notes)]
-        self.winner, self.winner_score = found.winner, found.winner_score
-        self.winner_converged, self.winner_restart = found.winner_converged, found.winner_restart
-        if found.dtype == "float64" and self.dtype != torch.float64:
-            self._change_to(torch.float64, None)
-        if found.rescue is not None:
-            self.method = replace(self.method, prior=Prior(w=tuple(found.rescue)))  # type: ignore[type-var]
-        return found
+def _refuse_trouble(workspace: Workspace, after: Any, loglik: float, past: list[Epoch]) -> None:
+    refuse_trouble(after, loglik, workspace.single)
+    if workspace.single and past and workspace.method.ascends and workspace.plan.batch_rows is None:
+        refuse_fall(past[-1].loglik, loglik)
 
-    def _checkpoint(self, restart: int, epoch: int, state: State, finished: bool) -> None:
-        if self.plan.checkpoint is None or rank() > 0:
-            return
-        tensors = {name: tensor.detach().clone() for name, tensor in state.tensors().items()}
-        self.latest = Checkpoint(
-            self.plan.settings(self.raw), restart, epoch, str(self.dtype).removeprefix("torch."), tensors, self.best,
-            self.best_score, self.winner, self.winner_score, self.winner_converged, tuple(self.history), finished,
-            self._rescue(), self.winner_restart, list(self.notes),
-        )  # fmt: skip
-        if finished or time.monotonic() - self.saved_at > self.plan.checkpoint_seconds:
-            self.latest.save(self.plan.checkpoint)
-            self.saved_at = time.monotonic()
 
-    def _rescue(self) -> list[float] | None:
-        """The w of a prior that the fit had to add."""
-        prior = getattr(self.method, "prior", None)
-        return list(prior.w) if prior is not None and getattr(self.plan.method, "prior", None) is None else None
+def _recover(desk: Desk, trouble: NumericalTrouble) -> str:
+    """What the failed epoch is repeated with, said as well; raise when nothing is left to change."""
+    epoch, state = desk.state.epoch, desk.state
+    if desk.workspace.single:
+        _replace(desk, torch.float64, None, state.rescue)
+        note = f"{trouble} in float32: epoch {epoch} was repeated in float64, and the fit continues in it"
+    else:
+        helped = rescued(desk.workspace.method, desk.learner)
+        if helped is None:
+            raise NumericalTrouble(f"epoch {epoch}: {trouble}, in float64. {REMEDY}") from trouble
+        method, desk.learner, w = helped
+        desk.workspace = desk.workspace.with_method(method)
+        desk.state = replace(desk.state, rescue=w)
+        shown = ", ".join(f"{value:.3g}" for value in desk.workspace.frame.variances_out(w))
+        note = f"{trouble} at epoch {epoch}: the fit continues with a small prior, w = ({shown}). {REMEDY}"
+    _note(desk, note)
+    return note
 
-    def _on_interrupt(self) -> None:
-        if not hasattr(self, "current"):
-            raise KeyboardInterrupt
-        if world() > 1:  # no rank may wait for another now
-            if self.latest is not None and self.plan.checkpoint is not None:
-                self.latest.save(self.plan.checkpoint)
-            raise KeyboardInterrupt
-        self._compete(done=False, restart=self.history[-1].restart if self.history else 0)
-        if self.latest is not None and self.plan.checkpoint is not None:
-            self.latest.save(self.plan.checkpoint)
-            self._note(f"interrupted after {len(self.history)} epochs: resume=True goes on from {self.plan.checkpoint}")
-        else:
-            self._note(f"interrupted after {len(self.history)} epochs: this is the best mixture so far")
 
-    def _result(self, interrupted: bool) -> FitResult:
-        assert self.winner is not None
-        loglik = self._score(self.winner.tensors(self.plan.device), self.train)
-        validation = None
-        if self.held_out is not None:
-            validation = self._score(self.winner.tensors(self.plan.device), self.held_out)
-        labels = self.plan.labels or (self.plan.given.labels if self.plan.given else None)
-        units = self.plan.units or (self.plan.given.units if self.plan.given else None)
-        meta = {"fit": self.plan.settings(self.raw), "epochs": len(self.history), "loglik": loglik,
-                "validation": validation, "notes": self.notes, "history": columns(self.history)}  # fmt: skip
-        mixture = self.winner.transformed(self.shift.numpy(), self.scale.numpy())
-        mixture = mixture.with_(labels=labels, units=units, meta=meta)
-        notes = tuple(self.notes)
-        return FitResult(
-            mixture, tuple(self.history), self.winner_converged, loglik, validation, interrupted, notes,
-            self.winner_restart,
-        )  # fmt: skip
+def _replace(desk: Desk, dtype: torch.dtype, cache: Any, rescue: tuple[float, ...] | None) -> None:
+    """Another number type or prior: the old rows make room before the new ones are made."""
+    make = desk.workspace.again(dtype, cache, rescue)
+    del desk.workspace
+    desk.workspace = make()
+    desk.state = replace(desk.state, dtype=_name(dtype), rescue=rescue)
 
-    def _note(self, text: str) -> None:
-        if rank() == 0:
-            log.warning(text)
-        self.notes.append(text)
+
+def _competed(desk: Desk, done: bool) -> FitState:
+    """Keep the better of this restart's mixture and the best of those before, by validation where there is any."""
+    workspace, state = desk.workspace, desk.state
+    mixture = state.best or workspace.method.mixture(desk.learner)
+    score = state.best_score
+    if state.best is None and (workspace.held_out is not None or workspace.plan.restarts > 1):
+        judge = workspace.held_out if workspace.held_out is not None else workspace.train
+        score = workspace.score(Parameters(*mixture.tensors(workspace.plan.device)), judge)
+    if state.winner is not None and not score > state.winner.score:
+        return state
+    converged = done and state.epoch > 0 and finished(workspace, desk.learner, replace(state, epoch=0))
+    return replace(state, winner=Candidate(mixture, score, converged, state.restart))
+
+
+def _resumed(plan: Plan, fresh: FitState) -> FitState | None:
+    """The state to resume from, the same on all ranks; None where there is none."""
+    if not plan.resume:
+        return None
+    if plan.checkpoint is None:
+        raise ValueError("resume=True needs checkpoint=, the file to resume from")
+    there = rank() == 0 and os.path.exists(plan.checkpoint)
+    found = from_first(load_state(plan.checkpoint) if there else None, plan.device)
+    if found is None:
+        log.warning("there is no checkpoint %s yet: starting from the beginning", plan.checkpoint)
+        return None
+    refuse_other_settings(plan.checkpoint, found.settings, fresh.settings)
+    return found
+
+
+def _interrupted(desk: Desk) -> None:
+    """Save what there is, and say how to resume; of several ranks none may wait for another now."""
+    plan, state = desk.workspace.plan, desk.state
+    if desk.learner is None:
+        raise KeyboardInterrupt
+    saved = plan.checkpoint is not None and bool(state.learner) and rank() == 0
+    if saved and plan.checkpoint is not None:
+        state.save(plan.checkpoint)
+    if world() > 1:
+        raise KeyboardInterrupt
+    how = f"resume=True resumes from {plan.checkpoint}" if saved else "this is the best mixture so far"
+    _note(desk, f"interrupted after {len(state.history)} epochs: {how}")
+
+
+def _saved(plan: Plan, learner: Any) -> dict[str, torch.Tensor]:
+    """A copy of the method's tensors, for a checkpoint."""
+    if plan.checkpoint is None or rank() > 0:
+        return {}
+    return {name: tensor.detach().clone() for name, tensor in learner.tensors().items()}
+
+
+def _first_notes(workspace: Workspace) -> tuple[str, ...]:
+    """Where rows are kept, and how many say nothing."""
+    notes = [workspace.said] if workspace.said else []
+    if workspace.empty:
+        rows = f"{workspace.empty:.0f} of {workspace.train.rows} rows have nothing observed"
+        notes.append(f"{rows}: they say nothing about the mixture")
+        log.warning(notes[-1])
+    return tuple(notes)
+
+
+def _any_mixture(workspace: Workspace) -> Mixture:
+    """A mixture of the right shape, for a state whose tensors are then replaced."""
+    k, d = workspace.plan.components, workspace.raw.dim
+    return Mixture(np.full(k, 1 / k), np.zeros((k, d)), np.broadcast_to(np.eye(d), (k, d, d)))
+
+
+def _note(desk: Desk, text: str) -> None:
+    if rank() == 0:
+        log.warning(text)
+    desk.state = desk.state.noted(text)
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -13,14 +13,13 @@ from torch import Tensor
 from .. import kernels
 from ..kernels.options import Options
 from ..kernels.stats import Stats
-from ..methods import EM, SGD, Method, State
+from ..methods import Method, State
 from ..rows.batch import Batch
 from ..system.ranks import joined, sum_over_ranks
 
 log = logging.getLogger("xdeconv")
 WARM_UPS = 3
 ROW_TENSORS = ("x", "noise", "projection", "weight", "label", "log_prior")
-CAPTURABLE = (torch.optim.Adam, torch.optim.AdamW)
 
 
 @dataclass
@@ -31,6 +30,7 @@ class Steps:
     total: float
     options: Options
     device: torch.device
+    recorded: bool = False
     rows: Tensor = field(init=False)
     loglik: Tensor = field(init=False)
 
@@ -104,7 +104,7 @@ class GraphSteps(Steps):
         """Warm up on a side stream, undo what that changed, and record one update."""
         changes: dict[str, Any] = {name: t.clone() for name in ROW_TENSORS if (t := getattr(batch, name)) is not None}
         self.batch = replace(batch, **changes)
-        self.state = _owned(state)
+        self.state = self.method.owned(state)
         kept = {name: tensor.detach().clone() for name, tensor in self.state.tensors().items()}
         counted = self.rows.clone(), self.loglik.clone()
         side = torch.cuda.Stream(self.device)
@@ -130,22 +130,10 @@ class GraphSteps(Steps):
 def make_steps(
     method: Method, total: float, options: Options, device: torch.device, size: int | None, held: bool
 ) -> Steps:
-    """Replayed steps where they help and can be recorded: rows held on one GPU, EM or Adam with plain schedules."""
-    plain = Steps(method, total, options, device)
-    if device.type != "cuda" or size is None or not held or joined():
-        return plain
-    if getattr(method, "fixed", None) is not None:
-        return plain
-    if not (isinstance(method, EM) or (isinstance(method, SGD) and method.optimizer in CAPTURABLE)):
-        return plain
-    return GraphSteps(method, total, options, device, size=size)
-
-
-def _owned(state: Any) -> Any:
-    """A state whose tensors nobody else holds, to be written in place."""
-    if hasattr(state, "optimizer"):
-        return replace(state, seen=state.seen.clone())
-    return replace(state, **{name: tensor.clone() for name, tensor in state.tensors().items()})
+    """Replayed steps where they help and can be recorded: rows held on one GPU, a method whose update can be."""
+    if device.type != "cuda" or size is None or not held or joined() or not method.recordable:
+        return Steps(method, total, options, device, held)
+    return GraphSteps(method, total, options, device, held, size=size)
 
 
 def _overwrite(state: State, values: State) -> None:

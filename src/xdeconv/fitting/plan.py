@@ -6,7 +6,7 @@ import logging
 import os
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
 
@@ -14,12 +14,12 @@ import numpy as np
 import torch
 
 from ..kernels.options import Options
-from ..methods import EM, Method, describe, suited_batch, suited_step
+from ..methods import EM, Accelerated, Method, described, suited_batch, suited_step
+from ..methods.accelerated import DOUBLE, SINGLE
 from ..mixture._mixture import Mixture
 from ..rows.data import ArraySource, Source, as_source, split
 from ..rows.resident import Cache
 from ..search.moves import Moves
-from .history import Epoch
 from .initial import Start
 
 log = logging.getLogger("xdeconv")
@@ -41,7 +41,7 @@ class Plan:
     epochs: int
     batch_rows: int | None
     tol: float
-    patience: int
+    patience: int | None
     standardize: bool
     checkpoint: str | os.PathLike[str] | None
     checkpoint_seconds: float
@@ -52,6 +52,7 @@ class Plan:
     labels: tuple[str, ...] | None
     units: tuple[str, ...] | None
     cache: Cache | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     def settings(self, source: Source) -> dict[str, Any]:
         """What must be the same for a checkpoint to be of use, as JSON."""
@@ -59,46 +60,48 @@ class Plan:
         if self.given is not None:
             given = checksum(self.given.weights, self.given.means, self.given.covariances)
         return {
-            "components": self.components, "method": describe(self.method), "start": describe(self.start),
-            "moves": None if self.moves is None else describe(self.moves),
+            "components": self.components, "method": self.method.describe(), "start": described(self.start),
+            "moves": None if self.moves is None else described(self.moves), "tol": self.tol,
             "given": given, "seed": self.seed, "restarts": self.restarts, "batch_rows": self.batch_rows,
             "standardize": self.standardize, "rows": source.rows, "dim": source.dim, "device": self.device.type,
             "dtype": str(self.dtype), "data": data_checksum(source),
         }  # fmt: skip
 
-    def ascends(self) -> bool:
-        """Whether the likelihood must rise with every pass, so that a fall means trouble."""
-        return self.method == EM() and self.batch_rows is None
+    def method_for(self, dtype: torch.dtype) -> Method:
+        """The method as it runs in a number type: EM on full passes is accelerated, unless it was told not to be."""
+        method = self.method
+        if not isinstance(method, EM) or not method.accelerate or self.batch_rows is not None:
+            return method
+        if method.step != 1.0 or method.inflate:
+            return method
+        return Accelerated(method, SINGLE if dtype == torch.float32 else DOUBLE)
+
+
+def choose_moves(
+    moves: Moves | str | None, method: Method | None, source: Source, given: Mixture | None
+) -> Moves | None:
+    """The search: the user's, or by default one unless components have names: fixed, with log-priors, or given."""
+    named: dict[str, Moves | None] = {"none": None, "auto": Moves(), "bovy": Moves(criterion="bovy")}
+    held = (method is not None and method.fixed is not None) or _has_log_prior(source)
+    if moves is None:
+        moves = "none" if held or given is not None else "auto"
+    if not isinstance(moves, (str, Moves)) or (isinstance(moves, str) and moves not in named):
+        raise ValueError(f"moves must be one of {list(named)} or an xd.Moves, got {moves!r}")
+    resolved = named[moves] if isinstance(moves, str) else moves
+    if resolved is not None and held:
+        raise ValueError("moves replace components: Fixed parameters and log_prior, which name them, need moves='none'")
+    return resolved
 
 
 def choose_method(
-    source: Source,
-    k: int,
-    device: torch.device,
-    method: Method | None,
-    moves: Moves | str | None,
-    batch_rows: int | None,
-) -> tuple[Method, Moves | None, int | None]:
-    """The method, moves and batch size: the user's, or what suits the size of the data and the device."""
-    named: dict[str, Moves | None] = {"none": None, "auto": Moves(), "bovy": Moves(criterion="bovy")}
-    if isinstance(moves, str) and moves not in named:
-        raise ValueError(f"moves must be one of {list(named)} or an xd.Moves, got {moves!r}")
-    if moves is None:
-        moves = "none" if method is not None or _has_log_prior(source) else "auto"
-    if not isinstance(moves, (str, Moves)):
-        raise ValueError(f"moves must be one of {list(named)} or an xd.Moves, got {moves!r}")
-    resolved = named[moves] if isinstance(moves, str) else moves
-    if resolved is not None and (getattr(method, "fixed", None) is not None or _has_log_prior(source)):
-        raise ValueError("moves replace components: Fixed parameters and log_prior, which name them, need moves='none'")
+    source: Source, k: int, device: torch.device, method: Method | None, batch_rows: int | None
+) -> tuple[Method, int | None]:
+    """The method and the batch size: the user's, or what suits the size of the data and the device."""
     if method is not None:
-        return method, resolved, batch_rows
+        return method, batch_rows
     if batch_rows is None and in_batches(source, device):
         batch_rows = suited_batch(k, source.dim)
-    if batch_rows is None:
-        log.info("fitting %d rows by batch EM with moves", source.rows)
-        return EM(), resolved, None
-    log.info("fitting %d rows by minibatch EM with moves, %d rows a step", source.rows, batch_rows)
-    return EM(step=suited_step(batch_rows, k, source.dim)), resolved, batch_rows
+    return (EM(), None) if batch_rows is None else (EM(step=suited_step(batch_rows, k, source.dim)), batch_rows)
 
 
 def in_batches(source: Source, device: torch.device) -> bool:
@@ -199,35 +202,3 @@ def _as_rows(validation: Any) -> Source:
 def _noise(source: Source) -> bool | None:
     """Whether the rows have noise; None for a stream, whose columns say so."""
     return source.batch.noise is not None if isinstance(source, ArraySource) else None
-
-
-def _since_search(past: list[Epoch]) -> list[Epoch]:
-    """The epochs since the last search for better optima."""
-    last = max((i for i, record in enumerate(past) if record.moved is not None), default=0)
-    return past[last:]
-
-
-def search_due(plan: Plan, past: list[Epoch]) -> bool:
-    """After some epochs, and again when the fit has converged or a minibatch epoch is over, while moves are found."""
-    if plan.moves is None or plan.components == 1 or not past:
-        return False
-    searches = [record.moved for record in past if record.moved is not None]
-    if len(searches) >= plan.moves.rounds or (searches and searches[-1] == 0):
-        return False
-    settled = _settled(plan, _since_search(past)) or plan.batch_rows is not None
-    return settled or (not searches and len(past) >= plan.moves.after)
-
-
-def _settled(plan: Plan, past: list[Epoch]) -> bool:
-    return len(past) >= 2 and abs(past[-1].loglik - past[-2].loglik) < plan.tol
-
-
-def converged(plan: Plan, past: list[Epoch]) -> bool:
-    """Whether a restart may stop: the likelihood hardly moves, or validation has not risen for a while."""
-    if search_due(plan, past):
-        return False
-    past = _since_search(past)
-    if _settled(plan, past):
-        return True
-    scores = [record.validation for record in past if record.validation is not None]
-    return len(scores) > plan.patience and int(np.argmax(scores)) < len(scores) - plan.patience

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from ..methods import Fixed, State
+from ..kernels.parameters import Parameters
+from ..methods import Fixed, Method, State
 from ..methods.prior import Prior
 
 ROUNDING = 1e-5  # of the mean log-likelihood in float32, relative
@@ -60,12 +60,12 @@ def refuse_fall(before: float, after: float) -> None:
         raise NumericalTrouble(f"the likelihood fell by {before - after:.3g} per row")
 
 
-def rescued(method: Any, state: State) -> tuple[Any, State] | None:
-    """The method with a prior far below the variances of a typical component, and the state with none below it.
+def rescued(method: Method, state: Any) -> tuple[Method, Any, tuple[float, ...]] | None:
+    """The method with a prior far below the variances of a typical component, the state with none below it, and w.
 
-    None if the method has a prior already.
+    None if the method has a prior already, or cannot have one.
     """
-    if getattr(method, "prior", None) is not None:
+    if method.prior is not None:
         return None
     log_weights, means, V = state.parameters()
     order = V.diagonal(dim1=-2, dim2=-1).sort(dim=0)
@@ -73,6 +73,9 @@ def rescued(method: Any, state: State) -> tuple[Any, State] | None:
     typical = order.values.gather(0, (share < 0.5).sum(0, keepdim=True).clamp(max=len(V) - 1))[0]
     whole = whole_variance(state)
     w = RESCUE * torch.maximum(typical, LEAST * torch.where(whole > NOTHING, whole, 1.0))  # 1: a constant column
-    helped = replace(method, prior=Prior(w=tuple(w.tolist())))
-    held = (getattr(method, "fixed", None) or Fixed()).mask("covariances", len(V), V.device)[:, None, None]
-    return helped, helped.moved(state, (log_weights, means, torch.where(held, V, V + torch.diag_embed(w))))
+    helped = method.with_prior(Prior(w=tuple(w.tolist())))
+    if helped is None:
+        return None
+    held = (method.fixed or Fixed()).mask("covariances", len(V), V.device)[:, None, None]
+    widened = Parameters(log_weights, means, torch.where(held, V, V + torch.diag_embed(w)))
+    return helped, helped.moved(state, widened), tuple(w.tolist())

@@ -22,20 +22,32 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache, reduce
 from operator import add
 from types import ModuleType
-from typing import get_args
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
 from ..rows.batch import Batch
 from ..rows.halves import in_halves
+from .groups import Groups, GroupSums
 from .options import DEFAULT, Backend, Options
 from .stats import Stats
 
-__all__ = ["Backend", "Options", "accumulate", "log_joint", "log_prob"]
+__all__ = [
+    "Backend",
+    "GroupSums",
+    "Groups",
+    "Options",
+    "accumulate",
+    "accumulate_groups",
+    "for_groups",
+    "log_joint",
+    "log_prob",
+]
 log = logging.getLogger("xdeconv")
 BACKENDS = get_args(Backend)
 
@@ -47,6 +59,32 @@ def accumulate(
     _check_shapes(log_weights, means, covariances, batch)
     compute = _backend(means, batch, options).accumulate
     return reduce(add, in_halves(lambda part: compute(log_weights, means, covariances, part, options), batch))
+
+
+@dataclass(frozen=True)
+class RowsForGroups:
+    """A batch that groups pick rows from, in the form of the backend that computes."""
+
+    batch: Batch
+    form: Any
+    backend: ModuleType
+
+
+def for_groups(batch: Batch, d: int, options: Options = DEFAULT) -> RowsForGroups:
+    """A batch made ready, once, for many calls of :func:`accumulate_groups`."""
+    backend = _backend(torch.empty(1, d), batch, options)
+    return RowsForGroups(batch, backend.for_groups(batch, d), backend)
+
+
+def accumulate_groups(
+    log_weights: Tensor, means: Tensor, covariances: Tensor, rows: RowsForGroups, groups: Groups
+) -> GroupSums:
+    """The sums of groups of rows, each over its own few components: log_weights (g, m), means (g, m, d), ...
+
+    Rows of a group see the group's components and their background, and nothing else: log-likelihoods (g,) and the
+    sums of all groups come in one pass. Weights and priors of the batch are not read: groups have their own weights.
+    """
+    return rows.backend.accumulate_groups(log_weights, means, covariances, rows.form, groups)
 
 
 def log_prob(

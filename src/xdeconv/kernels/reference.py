@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from ..rows.batch import Batch
+from .groups import Groups, GroupSums
 from .options import DEFAULT, Options
 from .stats import Stats
 
@@ -30,9 +32,9 @@ def accumulate(
     for chunk in _chunks(batch, k):
         held = _pairs(log_weights, means, covariances, chunk, parts[0]) if len(parts) == 1 else None
         log_joint = _joint(log_weights, means, covariances, chunk, parts) if held is None else held[0]
-        log_prob = torch.logsumexp(log_joint, dim=1)
+        log_prob = _density(log_joint, chunk)
         weight = torch.ones_like(log_prob) if chunk.weight is None else chunk.weight
-        r = torch.where(log_joint == -torch.inf, 0.0, torch.softmax(log_joint, dim=1) * weight[:, None])
+        r = torch.where(log_joint == -torch.inf, 0.0, (log_joint - log_prob[:, None]).exp() * weight[:, None])
         sums = Stats.zeros(k, d, batch.device)
         sums.rows.add_(weight.sum())
         sums.loglik.add_((weight * log_prob).sum())
@@ -51,8 +53,39 @@ def log_prob(
 ) -> Tensor:
     """Log-density of each row (n,)."""
     k = len(log_weights)
-    joint = (_joint(log_weights, means, covariances, chunk, _parts(batch, k)) for chunk in _chunks(batch, k))
-    return torch.cat([torch.logsumexp(chunk, dim=1) for chunk in joint])
+    parts = _parts(batch, k)
+    chunks = _chunks(batch, k)
+    return torch.cat([_density(_joint(log_weights, means, covariances, chunk, parts), chunk) for chunk in chunks])
+
+
+def _density(log_joint: Tensor, batch: Batch) -> Tensor:
+    """Log-density of each row (n,), with the background where there is one."""
+    inside = torch.logsumexp(log_joint, dim=1)
+    return inside if batch.background is None else torch.logaddexp(inside, batch.background.to(inside.dtype))
+
+
+def for_groups(batch: Batch, d: int) -> Batch:
+    """The batch as groups pick rows from it: as it is."""
+    return batch
+
+
+def accumulate_groups(
+    log_weights: Tensor, means: Tensor, covariances: Tensor, rows: Batch, groups: Groups
+) -> GroupSums:
+    """The sums of every group of rows over its own components (g, m, ...), one group after the other."""
+    (g, m, d), starts = means.shape, groups.starts.tolist()
+    logliks, parts = [], []
+    for i in range(g):
+        own = slice(starts[i], starts[i + 1])
+        batch = replace(rows.rows(groups.rows[own]), weight=groups.weight[own].to(rows.dtype),
+                        background=groups.background[own], log_prior=None, label=None)  # fmt: skip
+        stats = accumulate(log_weights[i], means[i], covariances[i], batch)
+        logliks.append(stats.loglik)
+        parts.append(stats)
+    loglik = torch.stack(logliks)
+    sums = [torch.cat([getattr(part, name).reshape(-1) for part in parts]) for name in ("q", "g", "G")]
+    totals = torch.stack([groups.weight.sum(), loglik.sum()])
+    return GroupSums(Stats(torch.cat([totals, *sums]), g * m, d), loglik, m)
 
 
 def log_joint(

@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ..kernels.parameters import Parameters
 from ..kernels.stats import Stats
 from ..mixture._mixture import Mixture
 from .constants import per_coordinate
+from .contract import Method, State
 from .fixed import Fixed, refuse_other_kinds, share_among_free
 from .prior import Prior
 from .schedule import Schedule, at_epoch, checked_schedule
@@ -20,7 +22,7 @@ SMALLEST = 1e-300
 
 
 @dataclass(frozen=True)
-class EMState:
+class EMState(State):
     """The mixture, which is also the running statistic, and the weight of the rows seen."""
 
     weights: Tensor
@@ -28,9 +30,9 @@ class EMState:
     covariances: Tensor
     seen: Tensor
 
-    def parameters(self) -> tuple[Tensor, Tensor, Tensor]:
+    def parameters(self) -> Parameters:
         """Log-weights, means and covariances, as kernels want them."""
-        return self.weights.log(), self.means, self.covariances
+        return Parameters(self.weights.log(), self.means, self.covariances)
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything there is to save."""
@@ -38,19 +40,22 @@ class EMState:
 
 
 @dataclass(frozen=True)
-class EM:
+class EM(Method):
     """Expectation-maximisation (Bovy et al. 2011); with a step below 1 on batches, the paper's minibatch EM.
 
     step     1 on a full pass is batch EM; a number or a schedule of the epoch below 1 for batches
     prior    :class:`Prior`, meaning the same in every method
     inflate  the paper's own penalty: this variance is added to V after each step and removed before the next
     fixed    :class:`Fixed`: parameters that are held
+    accelerate  whether a fit by full passes learns the curvature that EM does not know; it ends in the same places,
+                in a small part of the passes
     """
 
     step: Schedule = 1.0
     prior: Prior | None = None
     inflate: float | Sequence[float] = 0.0
     fixed: Fixed | None = None
+    accelerate: bool = True
 
     def __post_init__(self) -> None:
         checked_schedule(self.step, "step", most=1.0)
@@ -94,10 +99,28 @@ class EM:
             weights = share_among_free(weights, state.weights, fixed.mask("weights", k, device))
         return EMState(weights, state.means + delta, moved, state.seen + n)
 
-    def moved(self, state: EMState, parameters: tuple[Tensor, Tensor, Tensor]) -> EMState:
+    def moved(self, state: EMState, parameters: Parameters) -> EMState:
         """The state with other parameters, as far along as it was."""
         log_weights, means, covariances = parameters
         return EMState(log_weights.exp(), means, covariances, state.seen)
+
+    def with_prior(self, prior: Prior) -> EM:
+        """The same method with a prior."""
+        return replace(self, prior=prior)
+
+    @property
+    def ascends(self) -> bool:
+        """Plain EM on full passes never falls."""
+        return self.step == 1.0 and not self.inflate and self.prior is None and self.fixed is None
+
+    @property
+    def recordable(self) -> bool:
+        """No decision reads a number of the device; masks of fixed parameters are made on the host."""
+        return self.fixed is None
+
+    def owned(self, state: EMState) -> EMState:
+        """A state with tensors of its own."""
+        return EMState(**{name: tensor.clone() for name, tensor in state.tensors().items()})
 
     def mixture(self, state: EMState) -> Mixture:
         """The mixture that a state stands for."""

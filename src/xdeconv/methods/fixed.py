@@ -42,6 +42,14 @@ class Fixed:
         mask[values.long()] = True
         return mask
 
+    def log_weights(self, logits: Tensor, held: Tensor) -> Tensor:
+        """Log-weights (k,): held ones as they were, a softmax of the logits among the others."""
+        if self.weights is False:
+            return logits.log_softmax(0)
+        fixed = self.mask("weights", len(logits), logits.device)
+        left = 1 - torch.where(fixed, held.exp(), 0.0).sum()
+        return torch.where(fixed, held, torch.where(fixed, -torch.inf, logits).log_softmax(0) + left.log())
+
 
 def refuse_other_kinds(method: Any) -> None:
     """Refuse a method whose prior is no Prior or whose fixed is no Fixed."""

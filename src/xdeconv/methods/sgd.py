@@ -9,19 +9,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..kernels.parameters import Parameters
 from ..kernels.stats import Stats
 from ..mixture._mixture import Mixture
 from .constants import per_coordinate
+from .contract import Method, State
 from .fixed import Fixed, refuse_other_kinds
 from .prior import Prior
 from .schedule import Decaying, Schedule, at_epoch, checked_schedule
 
 RATE = Decaying(0.02)
+CAPTURABLE = (torch.optim.Adam, torch.optim.AdamW)
 OptimizerMaker = Callable[..., torch.optim.Optimizer]
 
 
 @dataclass(frozen=True)
-class SGDState:
+class SGDState(State):
     """Parameters that the optimiser moves in place: logits (k,), means (k, d), factors (k, d, d) with log diagonals."""
 
     logits: Tensor
@@ -32,10 +35,10 @@ class SGDState:
     held_weights: Tensor
     fixed_weights: Tensor
 
-    def parameters(self) -> tuple[Tensor, Tensor, Tensor]:
+    def parameters(self) -> Parameters:
         """Log-weights, means and covariances, as kernels want them."""
         L = self.cholesky()
-        return self.log_weights(), self.means.detach(), L @ L.mT
+        return Parameters(self.log_weights(), self.means.detach(), L @ L.mT)
 
     def cholesky(self) -> Tensor:
         """L (k, d, d) with V = L L^T."""
@@ -59,7 +62,7 @@ class SGDState:
 
 
 @dataclass(frozen=True)
-class SGD:
+class SGD(Method):
     """Gradient steps on the mean log-likelihood of a batch.
 
     rate           learning rate: a number or a schedule of the epoch
@@ -101,7 +104,7 @@ class SGD:
 
     def _make_optimizer(self, parameters: list[Tensor], rate: float) -> torch.optim.Optimizer:
         options = dict(self.options or {})
-        if parameters[0].is_cuda and self.optimizer in (torch.optim.Adam, torch.optim.AdamW):
+        if parameters[0].is_cuda and self.optimizer in CAPTURABLE:
             options = {"capturable": True} | options  # so that a step can be recorded in a CUDA graph
             return self.optimizer(parameters, lr=torch.tensor(rate, device=parameters[0].device), **options)
         optimizer = self.optimizer(parameters, lr=rate, **options)
@@ -176,11 +179,24 @@ class SGD:
             added = added + share * torch.diag_embed(2 * self.trace_penalty * units / trace[:, None] ** 2)
         return added
 
-    def moved(self, state: SGDState, parameters: tuple[Tensor, Tensor, Tensor]) -> SGDState:
+    def moved(self, state: SGDState, parameters: Parameters) -> SGDState:
         """The state with other parameters, as far along as it was; the optimiser starts afresh."""
         log_weights, means, V = parameters
         fresh = self.init(Mixture.from_tensors(log_weights.exp(), means, V), state.seen.device)
         return replace(fresh, seen=state.seen)
+
+    def with_prior(self, prior: Prior) -> SGD:
+        """The same method with a prior."""
+        return replace(self, prior=prior)
+
+    @property
+    def recordable(self) -> bool:
+        """Adam can keep its learning rate and its count on the device."""
+        return self.fixed is None and self.optimizer in CAPTURABLE
+
+    def owned(self, state: SGDState) -> SGDState:
+        """The state itself, whose parameters the optimiser writes in place, with a count of its own."""
+        return replace(state, seen=state.seen.clone())
 
     def mixture(self, state: SGDState) -> Mixture:
         """The mixture that a state stands for."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
@@ -14,28 +14,48 @@ import torch
 from torch import Tensor
 
 from .. import kernels
+from ..kernels.parameters import Parameters
 from ..rows import checks
-from ..rows import tables as tabular
 from ..rows.batch import Batch
 from ..system.files import load_tensors, save_tensors
+from . import exchange, line, tail
+from .asking import Asked, restricted
+from .coordinates import Coordinate, checked_names, indices
+from .matrices import checked_parameters, n_parameters, square_root
+from .posterior import Posterior
 
 if TYPE_CHECKING:
     from sklearn.mixture import GaussianMixture
 
-    from .posterior import Posterior
-
+__all__ = ["Coordinate", "Mixture", "checked_names", "load", "n_parameters", "refuse_nan", "square_root"]
 Array = np.ndarray
-Coordinate = str | int
-WEIGHT_ROUNDING = 1e-14  # of their sum: less is left alone, so that a mixture loaded has the bits that were saved
-SMALLEST_EIGENVALUE = -1e-9  # relative to the largest: what rounding may do to a covariance
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Mixture:
-    """A mixture of k Gaussians in d dimensions: weights (k,), means (k, d), covariances (k, d, d).
+    """A mixture of k Gaussians in d dimensions. Immutable.
 
-    Immutable. ``labels`` and ``units`` name the coordinates, ``meta`` says where the mixture comes from (JSON).
+    Every question about rows takes what :func:`xdeconv.fit` takes: an array (n, p) with NaN for missing values, a table
+    (pandas, polars, astropy, Arrow, a dict), the name of a file, ``xd.open(...)``, or a Batch. In tables and files,
+    errors and correlations are found as the fit found its own; a table's other columns do not matter.
 
+    Parameters
+    ----------
+    weights : array_like
+        (k,), not negative, of sum 1.
+    means : array_like
+        (k, d).
+    covariances : array_like
+        (k, d, d), positive semi-definite.
+    labels : sequence of str, optional
+        Names of the d coordinates.
+    units : sequence of str, optional
+        Their units.
+    meta : mapping, optional
+        Where the mixture comes from, as JSON can hold it.
+
+    Examples
+    --------
     >>> mixture = Mixture([0.5, 0.5], [[0.0], [4.0]], [[[1.0]], [[1.0]]], labels=["x"])
     >>> mixture.log_prob([[2.0], [float("nan")]]).round(3)
     array([-2.919,  0.   ])
@@ -49,7 +69,7 @@ class Mixture:
     meta: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        weights, means, V = _checked_parameters(self.weights, self.means, self.covariances)
+        weights, means, V = checked_parameters(self.weights, self.means, self.covariances)
         for name, array in (("weights", weights), ("means", means), ("covariances", V)):
             array.flags.writeable = False
             object.__setattr__(self, name, array)
@@ -76,94 +96,317 @@ class Mixture:
         """Number of dimensions."""
         return self.means.shape[1]
 
+    @property
+    def n_parameters(self) -> int:
+        """Number of free parameters."""
+        return n_parameters(self.k, self.d)
+
     def __repr__(self) -> str:
         names = f", labels={list(self.labels)}" if self.labels else ""
         return f"Mixture(k={self.k}, d={self.d}{names})"
 
+    # The mixture as a whole
+
+    def mean(self) -> Array:
+        """The mean (d,) of the mixture as a whole.
+
+        >>> Mixture([0.25, 0.75], [[0.0], [4.0]], [[[1.0]], [[1.0]]]).mean()
+        array([3.])
+        """
+        return self.weights @ self.means
+
+    def covariance(self) -> Array:
+        """The covariance (d, d) of the mixture as a whole.
+
+        >>> Mixture([0.5, 0.5], [[-2.0], [2.0]], [[[1.0]], [[1.0]]]).covariance()
+        array([[5.]])
+        """
+        away = self.means - self.mean()
+        return np.einsum("k,kde->de", self.weights, self.covariances + away[:, :, None] * away[:, None, :])
+
+    def cdf(self, x: Any) -> Array:
+        """P(true value <= x) of a mixture in one dimension.
+
+        Parameters
+        ----------
+        x : array_like
+            Values of any shape.
+
+        Returns
+        -------
+        numpy.ndarray
+            Of the shape of x.
+
+        Examples
+        --------
+        >>> float(Mixture([1.0], [[3.0]], [[[4.0]]]).cdf(3.0))
+        0.5
+        """
+        lines, points = self._line("cdf"), checks.to_array(x, "x")
+        return line.cdf(lines, torch.from_numpy(points.reshape(1, 1, -1).copy())).numpy().reshape(points.shape)
+
+    def quantile(self, q: Any) -> Array:
+        """The true value below which a fraction q lies, of a mixture in one dimension.
+
+        Parameters
+        ----------
+        q : array_like
+            Levels strictly between 0 and 1, of any shape.
+
+        Returns
+        -------
+        numpy.ndarray
+            Of the shape of q.
+
+        Examples
+        --------
+        >>> float(Mixture([1.0], [[3.0]], [[[4.0]]]).quantile(0.5))
+        3.0
+        """
+        lines, levels = self._line("quantile"), line.checked_levels(q)
+        return line.quantiles(lines, torch.from_numpy(levels.reshape(-1).copy())).numpy().reshape(levels.shape)
+
+    def _line(self, what: str) -> line.Lines:
+        if self.d != 1:
+            raise ValueError(f"{what} is of one dimension and the mixture has {self.d}: take marginal([...]) first")
+        log_weights, means, covariances = self.tensors()
+        return line.Lines(log_weights.exp()[None], means[None], covariances[None, :, 0].sqrt())
+
     # Questions about rows
 
     def log_prob(self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None) -> Array:
-        """Log-density of each noisy row (n,): natural logarithm, missing values marginalised exactly."""
-        return refuse_nan(kernels.log_prob(*self.tensors(), self.batch(X, noise, projection, error=error))).numpy()
+        """Log-density of each noisy row: natural logarithm, missing values marginalised exactly.
+
+        Parameters
+        ----------
+        X : array_like, table, path, Source or Batch
+            The rows; a long file is never held whole.
+        noise : array_like, optional
+            Variances (n, p), covariances (n, p, p), or one for all rows: (p,) or (1, p, p).
+        projection : array_like, optional
+            (n, p, d): rows are views ``projection @ v`` of true values v.
+        error : array_like, optional
+            Standard deviations (n, p) or (p,), instead of noise.
+
+        Returns
+        -------
+        numpy.ndarray
+            (n,).
+        """
+        parameters = self.tensors()
+        return self._each(lambda b: kernels.log_prob(*parameters, b), X, noise, projection, error=error)
 
     def score(
         self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None, weight: Any = None
     ) -> float:
-        """Mean log-density per unit of row weight."""
-        batch = self.batch(X, noise, projection, error=error, weight=weight)
-        if batch.n == 0:
-            raise ValueError("X has no rows to score")
-        log_prob = refuse_nan(kernels.log_prob(*self.tensors(), batch))
-        return float(log_prob.mean() if batch.weight is None else batch.weight @ log_prob / batch.weight.sum())
+        """Mean log-density per unit of row weight.
+
+        Parameters
+        ----------
+        X : array_like, table, path, Source or Batch
+            The rows; a long file is never held whole.
+        noise, projection, error : array_like, optional
+            As in :meth:`log_prob`.
+        weight : array_like, optional
+            (n,), how much each row counts.
+
+        Returns
+        -------
+        float
+        """
+        parameters, total, weights, first = self.tensors(), 0.0, 0.0, 0
+        for batch in self.batches(X, noise, projection, weight, error=error):
+            log_prob = refuse_nan(kernels.log_prob(*parameters, batch), first)
+            total += float(log_prob.sum() if batch.weight is None else batch.weight @ log_prob)
+            weights += float(batch.total_weight())
+            first += batch.n
+        if not weights:
+            raise ValueError("X has no rows to score" if not first else "the rows have no weight in all")
+        return total / weights
 
     def responsibilities(
         self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None, log_prior: Any = None
     ) -> Array:
-        """Probability (n, k) that each row comes from each component."""
-        batch = self.batch(X, noise, projection, error=error, log_prior=log_prior)
-        return refuse_nan(torch.softmax(kernels.log_joint(*self.tensors(), batch), dim=1)).numpy()
+        """Probability that each row comes from each component.
+
+        Parameters
+        ----------
+        X : array_like, table, path, Source or Batch
+            The rows.
+        noise, projection, error : array_like, optional
+            As in :meth:`log_prob`.
+        log_prior : array_like, optional
+            (n, k), added to the logarithms of the weights.
+
+        Returns
+        -------
+        numpy.ndarray
+            (n, k).
+        """
+        parameters = self.tensors()
+
+        def softmax(batch: Batch) -> Tensor:
+            return torch.softmax(kernels.log_joint(*parameters, batch), dim=1)
+
+        return self._each(softmax, X, noise, projection, log_prior=log_prior, error=error)
 
     def outlier(self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None) -> Array:
-        """Tail probability (n,) of each row: small means that the mixture hardly makes such a row.
+        """The density's own p-value of each row: how often the mixture makes a row that is less likely.
 
-        It is sum_j r_j P(chi2 with as many degrees of freedom as values are observed > Mahalanobis distance to j), so
-        that rows with different missing patterns can be compared; 1 when nothing is observed.
+        It is P(f(X') <= f(x)) with f the density of rows with this row's noise, gaps and projection, and X' drawn
+        from f: uniform between 0 and 1 for rows of the mixture, whatever their noise, and 1 when nothing is observed.
+        See :mod:`xdeconv.mixture.tail` for how it is computed, to a few per cent of its value.
+
+        Parameters
+        ----------
+        X : array_like, table, path, Source or Batch
+            The rows.
+        noise, projection, error : array_like, optional
+            As in :meth:`log_prob`.
+
+        Returns
+        -------
+        numpy.ndarray
+            (n,).
+
+        Examples
+        --------
+        >>> Mixture([1.0], [[0.0]], [[[1.0]]]).outlier([[1.96]]).round(3)
+        array([0.05])
         """
-        return self.posterior(X, noise, projection, error=error).outlier()
+        parameters = self.tensors()
+        return self._each(lambda b: torch.from_numpy(tail.p_values(parameters, b)), X, noise, projection, error=error)
+
+    def component_tail(self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None) -> Array:
+        """Tail probability of each row, component by component; not uniform where components overlap.
+
+        It is sum_j r_j P(chi2 with as many degrees of freedom as values are observed > Mahalanobis distance to j), with
+        r the responsibilities; 1 when nothing is observed.
+
+        Parameters
+        ----------
+        X : array_like, table, path, Source or Batch
+            The rows.
+        noise, projection, error : array_like, optional
+            As in :meth:`log_prob`.
+
+        Returns
+        -------
+        numpy.ndarray
+            (n,).
+        """
+        parameters = self.tensors()
+
+        def tails(batch: Batch) -> Tensor:
+            return torch.from_numpy(Posterior(parameters, batch).component_tail())
+
+        return self._each(tails, X, noise, projection, error=error)
 
     def posterior(
         self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None, log_prior: Any = None
     ) -> Posterior:
-        """What each row's true values are, given the row, its noise and this mixture."""
-        from .posterior import Posterior
+        """What each row's true values are, given the row, its noise and this mixture.
 
-        return Posterior(self, self.batch(X, noise, projection, error=error, log_prior=log_prior))
+        Parameters
+        ----------
+        X : array_like, table, path, Source or Batch
+            The rows, which are held in memory.
+        noise, projection, error : array_like, optional
+            As in :meth:`log_prob`.
+        log_prior : array_like, optional
+            (n, k), added to the logarithms of the weights.
+
+        Returns
+        -------
+        Posterior
+        """
+        batch = self.batch(X, noise, projection, log_prior=log_prior, error=error)
+        return Posterior(self.tensors(), batch, self.labels)
 
     def batch(self, X: Any, *arrays: Any, **named: Any) -> Batch:
-        """Checked rows of this mixture's coordinates; a table with our labels among its columns is put in order."""
-        if isinstance(X, Batch):
-            if any(a is not None for a in (*arrays, *named.values())):
-                raise ValueError("a Batch carries its own noise, projection, weight and priors: give them there")
-            batch = X.to(device="cpu", dtype=torch.float64)
-        else:
-            X, arrays, named = self._in_order(X, arrays, named)
-            batch = Batch.from_arrays(X, *arrays, **named)
-        if batch.d != self.d:
-            what = "the Batch" if isinstance(X, Batch) else "X" if batch.projection is None else "projection"
-            raise ValueError(f"{what} has {batch.d} columns and the mixture {self.d} dimensions")
-        if batch.projection is None:
-            tabular.refuse_other_units(X, self.labels, self.units)
-        return batch
+        """Checked rows of this mixture's coordinates, in memory, float64 on the CPU.
 
-    def _in_order(self, X: Any, arrays: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, tuple[Any, ...], dict]:
-        """Tables by our labels; noise that is no table cannot follow when the columns of X change places."""
-        found = tabular.names(X)
-        projected = named.get("projection") is not None or any(a is not None for a in arrays[1:2])
-        if not self.labels or found is None or projected:
-            return X, arrays, named
-        if not set(self.labels) <= set(found):
-            raise ValueError(f"the table has columns {found}, the mixture is of {list(self.labels)}")
-        ordered = tabular.in_order(X, self.labels)
-        noise = [a for a in (*arrays[:1], named.get("error")) if a is not None]
-        if ordered is not X and any(tabular.names(a) is None for a in noise):
-            order = f"the table's columns are {found}, the mixture's {list(self.labels)}"
-            raise ValueError(f"{order}: put the table in that order, or give its errors as a table too")
-        arrays = tuple(tabular.in_order(a, self.labels) for a in arrays)
-        return ordered, arrays, {name: tabular.in_order(a, self.labels) for name, a in named.items()}
+        Parameters
+        ----------
+        X : array_like, table, path, Source or Batch
+            The rows.
+        *arrays : array_like
+            noise, projection, weight and log_prior, in this order.
+        **named : array_like
+            The same by name, error and label.
+
+        Returns
+        -------
+        Batch
+        """
+        return self._asked.batch(X, _given(*arrays, **named))
+
+    @property
+    def _asked(self) -> Asked:
+        return Asked(self.d, self.labels, self.units, self.meta or {})
+
+    def batches(self, X: Any, *arrays: Any, **named: Any) -> Iterator[Batch]:
+        """The same rows as :meth:`batch`, a long file or source piece by piece, in order.
+
+        Parameters
+        ----------
+        X : array_like, table, path, Source or Batch
+            The rows.
+        *arrays : array_like
+            noise, projection, weight and log_prior, in this order.
+        **named : array_like
+            The same by name, error and label.
+
+        Returns
+        -------
+        iterator of Batch
+        """
+        return self._asked.batches(X, _given(*arrays, **named))
+
+    def _each(self, question: Callable[[Batch], Tensor], X: Any, *arrays: Any, **named: Any) -> Array:
+        """The answers to a question about each row, asked batch by batch."""
+        found: list[Array] = []
+        for batch in self.batches(X, *arrays, **named):
+            found.append(refuse_nan(question(batch), sum(map(len, found))).numpy())
+        if not found:
+            found.append(question(Batch(torch.zeros(self.d, 0, dtype=torch.float64))).numpy())
+        return np.concatenate(found)
 
     # Other mixtures
 
     def marginal(self, coordinates: Sequence[Coordinate]) -> Mixture:
-        """The mixture of some coordinates, by label or index, in the order given."""
+        """The mixture of some coordinates.
+
+        Parameters
+        ----------
+        coordinates : sequence of str or int
+            Labels or indices, in the order wanted.
+
+        Returns
+        -------
+        Mixture
+        """
         keep = self.indices(coordinates)
         return self._of(self.weights, self.means[:, keep], self.covariances[:, keep][:, :, keep], keep)
 
     def condition(self, values: Mapping[Any, float], noise: Any = None, *, error: Any = None) -> Mixture:
-        """The mixture of the other *true* coordinates given observed values {label or index: value}.
+        """The mixture of the other *true* coordinates given observed values of some, which are dropped.
 
-        ``noise`` is a dict of variances or a covariance in the order of ``values``; ``error`` a dict of standard
-        deviations. The conditioned coordinates are dropped.
+        Parameters
+        ----------
+        values : dict
+            ``{label or index: value}``.
+        noise : dict or array_like, optional
+            ``{label or index: variance}``, or a covariance in the order of ``values``.
+        error : dict, optional
+            ``{label or index: standard deviation}``, instead of noise.
 
+        Returns
+        -------
+        Mixture
+
+        Examples
+        --------
         >>> mixture = Mixture([1.0], [[0.0, 0.0]], [[[1.0, 0.5], [0.5, 1.0]]], labels=["x", "y"])
         >>> mixture.condition({"x": 1.0}, noise={"x": 1.0}).means
         array([[0.25]])
@@ -178,73 +421,82 @@ class Mixture:
         X[0, given] = checks.to_array(list(values.values()), "values")
         if np.isnan(X[0, given]).any():
             raise ValueError("a value to condition on is NaN: leave that coordinate out instead")
-        S[0][np.ix_(given, given)] = self._given_noise(values, noise, error)
+        S[0][np.ix_(given, given)] = _given_noise(values, noise, error)
         posterior = self.posterior(X, S).marginal(rest)
         return self._of(posterior.weights[0], posterior.means[0], posterior.covariances[0], rest)
 
-    def _given_noise(self, values: Mapping[Any, float], noise: Any, error: Any) -> Array:
-        if noise is not None and error is not None:
-            raise ValueError("give noise (variances) or error (standard deviations), not both")
-        given = error if noise is None else noise
-        if isinstance(given, Mapping):
-            unknown = [key for key in given if key not in values]
-            if unknown:
-                raise ValueError(f"noise is given for {unknown}, which is not among the values {list(values)}")
-            line = checks.to_array([given.get(key, 0.0) for key in values], "noise")
-            if (line < 0).any():
-                raise ValueError(f"noise is negative: {dict(given)}")
-            return np.diag(line if noise is not None else line**2)
-        if error is not None:
-            raise ValueError("error must be a dict {label or index: standard deviation}")
-        matrix = np.zeros((len(values),) * 2) if noise is None else checks.to_array(noise, "noise")
-        if matrix.shape != (len(values),) * 2:
-            raise ValueError(f"noise must be a dict or a covariance of shape {(len(values),) * 2}, got {matrix.shape}")
-        checks.refuse_indefinite(matrix[None], "noise")
-        return matrix
-
     def transformed(self, shift: Array, scale: Array) -> Mixture:
-        """The mixture of shift + scale * v, coordinate by coordinate."""
+        """The mixture of shift + scale * v, coordinate by coordinate.
+
+        Parameters
+        ----------
+        shift, scale : numpy.ndarray
+            (d,) each.
+
+        Returns
+        -------
+        Mixture
+        """
         V = self.covariances * scale[:, None] * scale
         return Mixture(self.weights, shift + scale * self.means, V, self.labels, self.units, self.meta)
 
     def with_(self, **changes: Any) -> Mixture:
-        """A copy with other labels, units or meta."""
+        """A copy with other labels, units or meta.
+
+        Parameters
+        ----------
+        **changes
+            labels, units or meta.
+
+        Returns
+        -------
+        Mixture
+        """
         fields = {"labels": self.labels, "units": self.units, "meta": self.meta} | changes
         return Mixture(self.weights, self.means, self.covariances, **fields)
 
     def _of(self, weights: Array, means: Array, V: Array, keep: Sequence[int]) -> Mixture:
         labels = tuple(self.labels[a] for a in keep) if self.labels else None
         units = tuple(self.units[a] for a in keep) if self.units else None
-        return Mixture(weights, means, V, labels, units, self.meta)
+        return Mixture(weights, means, V, labels, units, restricted(self.meta or {}, keep, self.d))
 
     def indices(self, coordinates: Sequence[Coordinate] | Coordinate) -> list[int]:
-        """Positions of coordinates given by label or index."""
-        wanted = [coordinates] if isinstance(coordinates, (str, int, np.integer)) else list(coordinates)
-        found = [self._index(c) for c in wanted]
-        if len(set(found)) < len(found):
-            raise ValueError(f"a coordinate is named twice in {wanted}")
-        if not found:
-            raise ValueError("no coordinate is named")
-        return found
+        """Positions of coordinates given by label or index.
 
-    def _index(self, coordinate: Coordinate) -> int:
-        if isinstance(coordinate, str):
-            if not self.labels or coordinate not in self.labels:
-                known = f"its labels are {list(self.labels)}" if self.labels else "it has no labels"
-                raise ValueError(f"the mixture has no coordinate {coordinate!r}: {known}")
-            return self.labels.index(coordinate)
-        whole = isinstance(coordinate, (int, np.integer)) and not isinstance(coordinate, bool)
-        if not whole or not -self.d <= coordinate < self.d:
-            raise ValueError(f"coordinate {coordinate!r} is neither a label nor an index below {self.d}")
-        return int(coordinate) % self.d
+        Parameters
+        ----------
+        coordinates : str, int, or a sequence of them
+            Which ones.
+
+        Returns
+        -------
+        list of int
+        """
+        return indices(coordinates, self.labels, self.d)
 
     # Draws, files, tensors
 
     def sample(
         self, size: int, seed: int | None = None, noise: Any = None, projection: Any = None, *, error: Any = None
     ) -> Array:
-        """Draws (size, d) of true values; with noise or a projection, of noisy rows (size, p).
+        """Draws of true values; with noise or a projection, of noisy rows.
 
+        Parameters
+        ----------
+        size : int
+            How many.
+        seed : int, optional
+            Same seed, same draws.
+        noise, projection, error : array_like, optional
+            As in :meth:`log_prob`, of the rows to be drawn.
+
+        Returns
+        -------
+        numpy.ndarray
+            (size, d), or (size, p) with a projection.
+
+        Examples
+        --------
         >>> Mixture([1.0], [[5.0]], [[[0.0]]]).sample(2, seed=0)
         array([[5.],
                [5.]])
@@ -267,41 +519,100 @@ class Mixture:
         return x + np.einsum("npq,nq->np", square_root(view.covariance().numpy()), rng.standard_normal((size, p)))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a safetensors file, float64; the old file stays whole until the new one is."""
+        """Write a safetensors file, float64; the old file stays whole until the new one is.
+
+        Parameters
+        ----------
+        path : str or path
+            The file to write.
+        """
         arrays = {"weights": self.weights, "means": self.means, "covariances": self.covariances}
-        save_tensors(
-            path, "mixture", arrays, {"labels": self.labels, "units": self.units, "meta": dict(self.meta or {})}
-        )
+        facts = {"labels": self.labels, "units": self.units, "meta": dict(self.meta or {})}
+        save_tensors(path, "mixture", arrays, facts)
 
     def export(self, path: str | os.PathLike[str]) -> None:
-        """Write for other programs: .npz, or .fits with a line for each component."""
-        from .exchange import export
+        """Write for other programs.
 
-        export(self, path)
+        Parameters
+        ----------
+        path : str or path
+            The file to write: .npz, or .fits with a line for each component.
+        """
+        exchange.export(self._exchanged, path)
 
     def to_sklearn(self) -> GaussianMixture:
-        """A fitted :class:`sklearn.mixture.GaussianMixture` of the same density, which knows no noise."""
-        from .exchange import to_sklearn
+        """A fitted :class:`sklearn.mixture.GaussianMixture` of the same density, which knows no noise.
 
-        return to_sklearn(self)
+        >>> Mixture([1.0], [[0.0]], [[[4.0]]]).to_sklearn().score_samples([[0.0]]).round(3)
+        array([-1.612])
+        """
+        return exchange.to_sklearn(self._exchanged)
+
+    def to_torch(self) -> torch.distributions.MixtureSameFamily:
+        """The density of the true values as a :class:`torch.distributions.MixtureSameFamily`, float64.
+
+        >>> Mixture([1.0], [[3.0]], [[[4.0]]]).to_torch().mean
+        tensor([3.], dtype=torch.float64)
+        """
+        return exchange.to_torch(self._exchanged)
+
+    def to_numpyro(self) -> Any:
+        """The density of the true values as a distribution of NumPyro, where that is installed."""
+        return exchange.to_numpyro(self._exchanged)
 
     @classmethod
     def from_sklearn(cls, model: Any, labels: Any = None, units: Any = None) -> Mixture:
-        """The density of a fitted GaussianMixture, BayesianGaussianMixture or XDGMM, of any covariance type."""
-        from .exchange import from_sklearn
+        """The density of a fitted model of scikit-learn's.
 
-        return from_sklearn(model, labels, units)
+        Parameters
+        ----------
+        model : GaussianMixture, BayesianGaussianMixture or XDGMM
+            Of any covariance type.
+        labels, units : sequence of str, optional
+            Names and units of the coordinates; labels by default those that the model was fitted with.
 
-    def tensors(self, device: torch.device | str = "cpu") -> tuple[Tensor, Tensor, Tensor]:
-        """Log-weights, means and covariances as float64 tensors, as kernels want them."""
+        Returns
+        -------
+        Mixture
+        """
+        return cls(*exchange.from_sklearn(model, labels)._replace(units=units))
+
+    @property
+    def _exchanged(self) -> exchange.Exchanged:
+        return exchange.Exchanged(
+            self.weights, self.means, self.covariances, self.labels, self.units, dict(self.meta or {})
+        )
+
+    def tensors(self, device: torch.device | str = "cpu") -> Parameters:
+        """Log-weights, means and covariances as float64 tensors, as kernels want them.
+
+        Parameters
+        ----------
+        device : torch.device or str
+            Where they are wanted.
+
+        Returns
+        -------
+        Parameters
+            Which unpacks into the three.
+        """
         with np.errstate(divide="ignore"):
             arrays = np.log(self.weights), self.means, self.covariances
-        log_weights, means, covariances = (torch.tensor(array, device=device) for array in arrays)
-        return log_weights, means, covariances
+        return Parameters(*(torch.tensor(array, device=device) for array in arrays))
 
 
 def load(path: str | os.PathLike[str]) -> Mixture:
-    """The mixture that :meth:`Mixture.save` wrote."""
+    """The mixture that :meth:`Mixture.save` wrote.
+
+    Parameters
+    ----------
+    path : str or path
+        The file.
+
+    Returns
+    -------
+    Mixture
+    """
     arrays, facts = load_tensors(path, "mixture")
     missing = {"weights", "means", "covariances"} - set(arrays)
     if missing or not isinstance(facts, dict):
@@ -315,47 +626,45 @@ def load(path: str | os.PathLike[str]) -> Mixture:
         raise ValueError(f"{path} is damaged: {problem}") from problem
 
 
-def refuse_nan(values: Tensor) -> Tensor:
-    """Log-densities or responsibilities of rows as they are, unless one cannot be computed."""
+def refuse_nan(values: Tensor, first: int = 0) -> Tensor:
+    """Answers about rows as they are, unless one cannot be computed; ``first`` is the number of the first row."""
     bad = values.isnan() if values.ndim == 1 else values.isnan().any(1)
     if bool(bad.any()):
         why = "its noise and a covariance are both singular, its values overflow, or every component is ruled out"
-        raise ValueError(f"row {int(bad.nonzero()[0, 0])} has no density ({int(bad.sum())} such rows): {why}")
+        row = first + int(bad.nonzero()[0, 0])
+        raise ValueError(f"row {row} has no density ({int(bad.sum())} such rows): {why}")
     return values
 
 
-def square_root(V: Array) -> Array:
-    """A with A A^T = V for positive semi-definite matrices (n, d, d)."""
-    values, vectors = np.linalg.eigh(V)
-    return vectors * np.sqrt(np.clip(values, 0.0, None))[:, None, :]
+def _given(
+    noise: Any = None, projection: Any = None, weight: Any = None, log_prior: Any = None, *, error: Any = None,
+    label: Any = None,
+) -> dict[str, Any]:  # fmt: skip
+    """What stands beside the rows, by name."""
+    return {"noise": noise, "projection": projection, "weight": weight, "log_prior": log_prior, "error": error,
+            "label": label}  # fmt: skip
 
 
-def _checked_parameters(weights: Any, means: Any, covariances: Any) -> tuple[Array, Array, Array]:
-    a = checks.to_array(weights, "weights").copy()
-    m = checks.to_array(means, "means").copy()
-    V = checks.to_array(covariances, "covariances").copy()
-    if m.ndim != 2 or a.shape != m.shape[:1] or V.shape != (*m.shape, m.shape[-1]) or m.size == 0:
-        shapes = f"{a.shape}, {m.shape}, {V.shape}"
-        raise ValueError(f"weights (k,), means (k, d) and covariances (k, d, d) do not fit: {shapes}")
-    for name, array in (("weights", a), ("means", m), ("covariances", V)):
-        if not np.isfinite(array).all():
-            raise ValueError(f"{name} of component {np.argwhere(~np.isfinite(array))[0][0]} is not finite")
-    if (a < 0).any() or abs(a.sum() - 1) > 1e-6:
-        raise ValueError(f"weights must be non-negative and sum to 1, they sum to {a.sum():.9g}, least {a.min():.3g}")
-    size = np.abs(V).max(axis=(1, 2))
-    if (np.abs(V - V.transpose(0, 2, 1)).max(axis=(1, 2)) > 1e-6 * size).any():
-        raise ValueError("a covariance is not symmetric")
-    V = (V + V.transpose(0, 2, 1)) / 2
-    if (np.einsum("kdd->kd", V) < 0).any():
-        raise ValueError("a covariance has a negative variance: it is not positive semi-definite")
-    values = np.linalg.eigvalsh(V)
-    bad = values[:, 0] < SMALLEST_EIGENVALUE * np.maximum(values[:, -1], 0)
-    if bad.any():
-        j = int(bad.argmax())
-        raise ValueError(f"the covariance of component {j} is not positive semi-definite: {values[j, 0]:.3g}")
-    if abs(a.sum() - 1) > WEIGHT_ROUNDING:
-        a = a / a.sum()
-    return a, m, V
+def _given_noise(values: Mapping[Any, float], noise: Any, error: Any) -> Array:
+    """The covariance of values to condition on."""
+    if noise is not None and error is not None:
+        raise ValueError("give noise (variances) or error (standard deviations), not both")
+    given = error if noise is None else noise
+    if isinstance(given, Mapping):
+        unknown = [key for key in given if key not in values]
+        if unknown:
+            raise ValueError(f"noise is given for {unknown}, which is not among the values {list(values)}")
+        diagonal = checks.to_array([given.get(key, 0.0) for key in values], "noise")
+        if (diagonal < 0).any():
+            raise ValueError(f"noise is negative: {dict(given)}")
+        return np.diag(diagonal if noise is not None else diagonal**2)
+    if error is not None:
+        raise ValueError("error must be a dict {label or index: standard deviation}")
+    matrix = np.zeros((len(values),) * 2) if noise is None else checks.to_array(noise, "noise")
+    if matrix.shape != (len(values),) * 2:
+        raise ValueError(f"noise must be a dict or a covariance of shape {(len(values),) * 2}, got {matrix.shape}")
+    checks.refuse_indefinite(matrix[None], "noise")
+    return matrix
 
 
 def _checked_meta(meta: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -364,18 +673,3 @@ def _checked_meta(meta: Mapping[str, Any] | None) -> dict[str, Any]:
         return json.loads(json.dumps(dict(meta or {})))
     except (TypeError, ValueError) as problem:
         raise ValueError(f"meta must be what JSON can hold: {problem}") from problem
-
-
-def checked_names(names: Any, d: int, what: str, unique: bool) -> tuple[str, ...] | None:
-    """Names of d coordinates as a tuple, each there once if they must be unique."""
-    if names is None:
-        return None
-    found = () if isinstance(names, str) or not isinstance(names, Iterable) else tuple(names)
-    if len(found) != d:
-        raise ValueError(f"{what} must name {d} coordinates, got {names!r}")
-    if not all(isinstance(name, str) for name in found):
-        raise ValueError(f"{what} must be words, got {list(found)}")
-    found = tuple(str(name) for name in found)
-    if unique and len(set(cast(tuple[Hashable, ...], found))) < d:
-        raise ValueError(f"{what} are doubled: {list(found)}")
-    return found

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,19 +14,33 @@ from ..rows import checks
 from ._mixture import Mixture, refuse_nan
 
 Array = np.ndarray
-Priors = Mapping[str, Any]
+Word = Literal["equal", "training", "fitted"]
+Priors = Mapping[str, Any] | Word
+WORDS = ("equal", "training", "fitted")
+STEPS, ARRIVED = 10_000, 1e-9  # of EM on priors alone: most steps, and the change of a fraction that ends it
 
 
 @dataclass(frozen=True)
 class Classifier:
-    """Classes {name: mixture} over the same coordinates and units, and how common each is before a row is seen.
+    """Classes over the same coordinates and units, and how common each is before a row is seen.
 
-    ``priors`` {name: number}, or {name: (n,)} with a number for each row, such as the counts of the class at the row's
-    magnitude; only their ratios matter. Equal by default. The questions take ``priors`` too, for the rows they get.
+    Every question takes rows as a mixture does: arrays, tables, file names, sources; and ``priors`` for those rows.
 
+    Parameters
+    ----------
+    mixtures : dict
+        ``{class: Mixture}``.
+    priors : dict or str, optional
+        ``{class: number}``; or ``{class: (n,)}`` with a number for each row, such as the counts of the class at the
+        row's magnitude; only ratios matter. Or a word: "training" (as common as in the rows that the mixtures were
+        fitted to), "fitted" (as common as makes the rows asked about likeliest) or "equal". What is not said is equal,
+        with a warning: where classes are rare, that is rarely meant.
+
+    Examples
+    --------
     >>> near, far = (Mixture([1.0], [[m]], [[[1.0]]]) for m in (0.0, 4.0))
-    >>> Classifier({"near": near, "far": far}).predict([[0.0], [4.0]])
-    ['near', 'far']
+    >>> Classifier({"near": near, "far": far}, {"near": 9, "far": 1}).predict([[0.0], [4.0]])
+    array(['near', 'far'], dtype='<U4')
     """
 
     mixtures: Mapping[str, Mixture]
@@ -40,7 +55,8 @@ class Classifier:
                 ours, theirs = getattr(first[1], what), getattr(mixture, what)
                 if ours != theirs:
                     raise ValueError(f"classes {first[0]!r} and {name!r} differ in {what}: {ours} and {theirs}")
-        self._log_priors(self.priors)
+        if self.priors is not None:
+            self._checked(self.priors)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -50,33 +66,138 @@ class Classifier:
     def log_joint(
         self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None, priors: Priors | None = None
     ) -> Array:
-        """log prior + log-likelihood (n, classes); differences between columns are log Bayes factors and prior odds."""
-        first = next(iter(self.mixtures.values()))
-        batch = first.batch(X, noise, projection, error=error)
-        log_priors = self._log_priors(self.priors if priors is None else priors)
-        if log_priors.shape[0] not in (1, batch.n):
-            raise ValueError(f"priors are given for {log_priors.shape[0]} rows, and X has {batch.n}")
-        each = [refuse_nan(kernels.log_prob(*m.tensors(), batch)).numpy() for m in self.mixtures.values()]
-        return np.stack(each, axis=1) + log_priors
+        """log prior + log-likelihood; differences between columns are log Bayes factors and prior odds.
+
+        Parameters
+        ----------
+        X : array_like, table, path, Source or Batch
+            The rows.
+        noise, projection, error : array_like, optional
+            As in :meth:`Mixture.log_prob`.
+        priors : dict or str, optional
+            For these rows, instead of the classifier's own.
+
+        Returns
+        -------
+        numpy.ndarray
+            (n, classes).
+        """
+        said = self.priors if priors is None else priors
+        if said is None:
+            warnings.warn(
+                "priors are not said: every class is taken to be equally common. Give priors={class: number}, or "
+                "priors='training', 'fitted' or 'equal'",
+                UserWarning,
+                stacklevel=3,
+            )
+        likelihoods = self._log_likelihoods(X, noise, projection, error)
+        log_priors = self._fitted(likelihoods) if said == "fitted" else self._log_priors(said)
+        if log_priors.shape[0] not in (1, len(likelihoods)):
+            raise ValueError(f"priors are given for {log_priors.shape[0]} rows, and X has {len(likelihoods)}")
+        return likelihoods + log_priors
 
     def predict_proba(
         self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None, priors: Priors | None = None
     ) -> Array:
-        """Probability (n, classes) of each class; rows of one sum to 1."""
-        joint = self.log_joint(X, noise, projection, error=error, priors=priors)
-        odds = np.exp(joint - joint.max(axis=1, keepdims=True))
-        return odds / odds.sum(axis=1, keepdims=True)
+        """Probability of each class; those of a row sum to 1.
+
+        Parameters
+        ----------
+        X : array_like, table, path, Source or Batch
+            The rows.
+        noise, projection, error : array_like, optional
+            As in :meth:`Mixture.log_prob`.
+        priors : dict or str, optional
+            For these rows, instead of the classifier's own.
+
+        Returns
+        -------
+        numpy.ndarray
+            (n, classes).
+        """
+        return _shares(self.log_joint(X, noise, projection, error=error, priors=priors))
 
     def predict(
         self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None, priors: Priors | None = None
-    ) -> list[str]:
-        """The likeliest class of each row."""
+    ) -> Array:
+        """The likeliest class of each row.
+
+        Parameters
+        ----------
+        X : array_like, table, path, Source or Batch
+            The rows.
+        noise, projection, error : array_like, optional
+            As in :meth:`Mixture.log_prob`.
+        priors : dict or str, optional
+            For these rows, instead of the classifier's own.
+
+        Returns
+        -------
+        numpy.ndarray
+            (n,) of names.
+        """
         best = self.log_joint(X, noise, projection, error=error, priors=priors).argmax(axis=1)
-        return [self.classes[c] for c in best]
+        return np.array(self.classes)[best]
+
+    def fitted_priors(
+        self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None
+    ) -> dict[str, float]:
+        """How common each class must be to make these rows likeliest: EM on the priors alone.
+
+        Parameters
+        ----------
+        X : array_like, table, path, Source or Batch
+            The rows.
+        noise, projection, error : array_like, optional
+            As in :meth:`Mixture.log_prob`.
+
+        Returns
+        -------
+        dict
+            ``{class: fraction}``.
+
+        Examples
+        --------
+        >>> near, far = (Mixture([1.0], [[m]], [[[1.0]]]) for m in (0.0, 40.0))
+        >>> Classifier({"near": near, "far": far}).fitted_priors([[0.0], [1.0], [40.0], [0.5]])
+        {'near': 0.75, 'far': 0.25}
+        """
+        shares = np.exp(self._fitted(self._log_likelihoods(X, noise, projection, error)))[0]
+        return dict(zip(self.classes, shares.tolist(), strict=True))
+
+    def _log_likelihoods(self, X: Any, noise: Any, projection: Any, error: Any) -> Array:
+        """(n, classes), read batch by batch as the first class reads rows."""
+        first = next(iter(self.mixtures.values()))
+        parameters = [mixture.tensors() for mixture in self.mixtures.values()]
+        found: list[Array] = []
+        for batch in first.batches(X, noise, projection, error=error):
+            start = sum(map(len, found))
+            each = [refuse_nan(kernels.log_prob(*mixture, batch), start).numpy() for mixture in parameters]
+            found.append(np.stack(each, axis=1))
+        return np.concatenate(found) if found else np.zeros((0, len(parameters)))
+
+    def _fitted(self, likelihoods: Array) -> Array:
+        """Log-priors (1, classes) that make rows likeliest."""
+        if not len(likelihoods):
+            raise ValueError("there are no rows to fit priors to")
+        priors = np.full(likelihoods.shape[1], 1 / likelihoods.shape[1])
+        densities = np.exp(likelihoods - likelihoods.max(axis=1, keepdims=True))
+        for _ in range(STEPS):
+            after = priors * (densities / (densities @ priors)[:, None]).mean(axis=0)
+            done = np.abs(after - priors).max() < ARRIVED
+            priors = after
+            if done:
+                break
+        with np.errstate(divide="ignore"):
+            return np.log(priors / priors.sum())[None]
+
+    def _checked(self, priors: Priors) -> None:
+        if priors != "fitted":
+            self._log_priors(priors)
 
     def _log_priors(self, priors: Priors | None) -> Array:
-        """Log-priors (1 or n, classes): equal by default, scaled so that each line sums to one."""
-        given = dict.fromkeys(self.mixtures, 1.0) if priors is None else priors
+        """Log-priors (1 or n, classes), scaled so that each line sums to one."""
+        given = self._numbers(priors)
         if set(given) != set(self.mixtures):
             raise ValueError(f"priors are given for {sorted(given)} and the classes are {sorted(self.mixtures)}")
         columns = [np.atleast_1d(checks.to_array(given[name], f"the prior of {name!r}")) for name in self.mixtures]
@@ -90,3 +211,27 @@ class Classifier:
             raise ValueError(f"priors must be probabilities or counts, not all zero: {table[bad.argmax()]}{where}")
         with np.errstate(divide="ignore"):
             return np.log(table / table.sum(axis=1, keepdims=True))
+
+    def _numbers(self, priors: Priors | None) -> Mapping[str, Any]:
+        if priors is None or priors == "equal":
+            return dict.fromkeys(self.mixtures, 1.0)
+        if priors == "training":
+            return {name: _training_rows(name, mixture) for name, mixture in self.mixtures.items()}
+        if isinstance(priors, Mapping):
+            return priors
+        raise ValueError(f"priors must be a dict or one of {', '.join(WORDS)}, got {priors!r}")
+
+
+def _training_rows(name: str, mixture: Mixture) -> float:
+    """How many rows a mixture was fitted to, as its meta remembers."""
+    rows = dict((mixture.meta or {}).get("fit", {})).get("rows")
+    if rows is None:
+        raise ValueError(
+            f"the mixture of {name!r} does not remember how many rows it was fitted to: give priors={{...}}"
+        )
+    return float(rows)
+
+
+def _shares(joint: Array) -> Array:
+    odds = np.exp(joint - joint.max(axis=1, keepdims=True))
+    return odds / odds.sum(axis=1, keepdims=True)

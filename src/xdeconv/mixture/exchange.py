@@ -1,104 +1,143 @@
-"""Mixtures for other programs: scikit-learn's GaussianMixture, NumPy's .npz, FITS."""
+"""Mixtures for other programs, as arrays in and out: scikit-learn, PyTorch, NumPyro, NumPy's .npz, FITS."""
 
 from __future__ import annotations
 
 import io
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import torch
 
 from ..system.files import write_atomically
-from ._mixture import Mixture
 
 if TYPE_CHECKING:
     from sklearn.mixture import GaussianMixture
 
+Array = np.ndarray
 SUFFIXES = (".npz", ".fits")
 
 
-def to_sklearn(mixture: Mixture) -> GaussianMixture:
-    """A GaussianMixture with the mixture's parameters, as if it had been fitted.
+class Exchanged(NamedTuple):
+    """Everything that a mixture is: arrays, names and facts."""
 
-    >>> Mixture([1.0], [[0.0]], [[[4.0]]]).to_sklearn().score_samples([[0.0]]).round(3)
-    array([-1.612])
-    """
+    weights: Array
+    means: Array
+    covariances: Array
+    labels: tuple[str, ...] | None = None
+    units: tuple[str, ...] | None = None
+    meta: Mapping[str, Any] | None = None
+
+
+def to_sklearn(given: Exchanged) -> GaussianMixture:
+    """A GaussianMixture with these parameters, as if it had been fitted."""
     from sklearn.mixture import GaussianMixture
 
-    try:
-        precisions = np.linalg.inv(mixture.covariances)
-        roots = np.linalg.inv(np.linalg.cholesky(mixture.covariances)).transpose(0, 2, 1)
-    except np.linalg.LinAlgError as problem:
-        raise ValueError("a covariance is singular: scikit-learn's model needs its inverse") from problem
-    model = GaussianMixture(mixture.k, covariance_type="full")
-    model.weights_, model.means_ = np.array(mixture.weights), np.array(mixture.means)
-    model.covariances_, model.precisions_, model.precisions_cholesky_ = np.array(mixture.covariances), precisions, roots
-    meta = mixture.meta or {}
+    refuse_singular(given.covariances, "scikit-learn's model")
+    k, d = given.means.shape
+    model = GaussianMixture(k, covariance_type="full")
+    model.weights_, model.means_ = np.array(given.weights), np.array(given.means)
+    model.covariances_ = np.array(given.covariances)
+    model.precisions_ = np.linalg.inv(given.covariances)
+    model.precisions_cholesky_ = np.linalg.inv(np.linalg.cholesky(given.covariances)).transpose(0, 2, 1)
+    meta = given.meta or {}
     model.converged_, model.n_iter_ = True, int(meta.get("epochs", 0))
     model.lower_bound_ = float(meta.get("loglik", np.nan))
-    model.n_features_in_ = mixture.d
-    if mixture.labels:
-        model.feature_names_in_ = np.array(mixture.labels, dtype=object)
+    model.n_features_in_ = d
+    if given.labels:
+        model.feature_names_in_ = np.array(given.labels, dtype=object)
     return model
 
 
-def from_sklearn(model: Any, labels: Any = None, units: Any = None) -> Mixture:
-    """The mixture of a fitted model with weights_, means_ and covariances_ of any of scikit-learn's types."""
-    if not hasattr(model, "means_"):
-        raise ValueError(f"this {type(model).__name__} is not fitted: it has no means_")
-    k, d = model.means_.shape
+def refuse_singular(covariances: Array, what: str) -> None:
+    """Refuse covariances that have no inverse, which other programs need."""
+    failed = torch.linalg.cholesky_ex(torch.from_numpy(np.array(covariances))).info.nonzero()
+    if len(failed):
+        raise ValueError(f"the covariance of component {int(failed[0])} is singular: {what} needs its inverse")
+
+
+def from_sklearn(model: Any, labels: Any = None) -> Exchanged:
+    """The arrays of a fitted model with weights_, means_ and covariances_ of any of scikit-learn's types."""
+    fitted = vars(model)
+    try:
+        means = model.means_
+    except AttributeError as problem:
+        raise ValueError(f"this {type(model).__name__} is not fitted: it has no means_") from problem
+    k, d = means.shape
     given, eye = np.asarray(model.covariances_, dtype=np.float64), np.eye(d)
-    kind = getattr(model, "covariance_type", "full")
     full = {
         "full": lambda: given,
         "tied": lambda: np.broadcast_to(given, (k, d, d)),
         "diag": lambda: given[:, :, None] * eye,
         "spherical": lambda: given[:, None, None] * eye,
-    }[kind]()
-    names = getattr(model, "feature_names_in_", None) if labels is None else labels
-    return Mixture(model.weights_, model.means_, full, names, units)
+    }[fitted.get("covariance_type", "full")]()
+    names = fitted.get("feature_names_in_") if labels is None else labels
+    return Exchanged(model.weights_, means, full, names)
 
 
-def export(mixture: Mixture, path: str | os.PathLike[str]) -> None:
+def to_torch(given: Exchanged) -> torch.distributions.MixtureSameFamily:
+    """The density of the true values as a distribution of PyTorch."""
+    refuse_singular(given.covariances, "torch's MultivariateNormal")
+    weights, means, covariances = (torch.from_numpy(np.array(array)) for array in given[:3])
+    which = torch.distributions.Categorical(probs=weights)
+    return torch.distributions.MixtureSameFamily(
+        which, torch.distributions.MultivariateNormal(means, covariance_matrix=covariances)
+    )
+
+
+def to_numpyro(given: Exchanged) -> Any:
+    """The density of the true values as a distribution of NumPyro."""
+    try:
+        from numpyro import distributions
+    except ImportError as problem:
+        raise ImportError("to_numpyro needs NumPyro: pip install numpyro") from problem
+    refuse_singular(given.covariances, "NumPyro's MultivariateNormal")
+    which = distributions.Categorical(probs=np.array(given.weights))
+    each = distributions.MultivariateNormal(np.array(given.means), covariance_matrix=np.array(given.covariances))
+    return distributions.MixtureSameFamily(which, each)
+
+
+def export(given: Exchanged, path: str | os.PathLike[str]) -> None:
     """Write .npz or .fits, by the suffix; what was there stays whole until the new file is."""
     suffix = Path(path).suffix.lower()
     if suffix not in SUFFIXES:
         raise ValueError(f"cannot export to {path}: its name must end in {' or '.join(SUFFIXES)}")
-    write_atomically(path, _npz(mixture) if suffix == ".npz" else _fits(mixture))
+    write_atomically(path, _npz(given) if suffix == ".npz" else _fits(given))
 
 
-def _names(mixture: Mixture) -> tuple[list[str], list[str]]:
+def _names(given: Exchanged) -> tuple[list[str], list[str]]:
     """Labels, or x0, x1, ..., and units, or nothing."""
-    labels = mixture.labels or tuple(f"x{a}" for a in range(mixture.d))
-    return list(labels), list(mixture.units or ("",) * mixture.d)
+    d = given.means.shape[1]
+    return list(given.labels or (f"x{a}" for a in range(d))), list(given.units or ("",) * d)
 
 
-def _npz(mixture: Mixture) -> bytes:
+def _npz(given: Exchanged) -> bytes:
     """weights, means, covariances, labels, units, and meta as JSON: no pickles."""
-    labels, units = _names(mixture)
+    labels, units = _names(given)
     file = io.BytesIO()
     np.savez(
-        file, weights=mixture.weights, means=mixture.means, covariances=mixture.covariances,
-        labels=np.array(labels), units=np.array(units), meta=np.array(json.dumps(dict(mixture.meta or {}))),
+        file, weights=given.weights, means=given.means, covariances=given.covariances,
+        labels=np.array(labels), units=np.array(units), meta=np.array(json.dumps(dict(given.meta or {}))),
     )  # fmt: skip
     return file.getvalue()
 
 
-def _fits(mixture: Mixture) -> bytes:
+def _fits(given: Exchanged) -> bytes:
     """Three tables: COMPONENTS (weight, mean, covariance), COORDINATES (label, unit), META (JSON)."""
     try:
         from astropy.io import fits
     except ImportError as problem:
         raise ImportError("FITS files need astropy: pip install 'xdeconv[tables]'") from problem
-    k, d = mixture.means.shape
-    labels, units = _names(mixture)
-    text = json.dumps(dict(mixture.meta or {}))
+    k, d = given.means.shape
+    labels, units = _names(given)
+    text = json.dumps(dict(given.meta or {}))
     components = [
-        fits.Column("weight", "D", array=mixture.weights),
-        fits.Column("mean", f"{d}D", array=mixture.means),
-        fits.Column("covariance", f"{d * d}D", dim=f"({d},{d})", array=mixture.covariances.reshape(k, d, d)),
+        fits.Column("weight", "D", array=given.weights),
+        fits.Column("mean", f"{d}D", array=given.means),
+        fits.Column("covariance", f"{d * d}D", dim=f"({d},{d})", array=given.covariances.reshape(k, d, d)),
     ]
     tables = {
         "COMPONENTS": components,

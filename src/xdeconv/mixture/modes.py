@@ -48,11 +48,7 @@ def log_excess(mixture: Mixture) -> Surface:
 
 def one_gaussian(mixture: Mixture) -> Mixture:
     """The Gaussian with the mean and covariance of a mixture."""
-    mean = mixture.weights @ mixture.means
-    away = mixture.means - mean
-    each = mixture.covariances + away[:, :, None] * away[:, None, :]
-    covariance = np.einsum("k,kde->de", mixture.weights, each)
-    return Mixture(np.ones(1), mean[None], covariance[None], mixture.labels, mixture.units)
+    return Mixture(np.ones(1), mixture.mean()[None], mixture.covariance()[None], mixture.labels, mixture.units)
 
 
 def climb(surface: Surface, start: Array, longest: float = 1.0, steps: int = 500) -> Array | None:

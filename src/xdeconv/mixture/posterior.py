@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 import torch
+from scipy.stats import chi2
 from torch import Tensor
 
 from .. import kernels
+from ..kernels.parameters import Parameters
 from ..rows import checks
 from ..rows.batch import Batch
-
-if TYPE_CHECKING:
-    from ._mixture import Mixture
+from . import line, tail
+from .conditionals import conditionals
+from .coordinates import Coordinate, coefficients, indices
+from .matrices import square_root
 
 Array = np.ndarray
 CHUNK_NUMBERS = 1 << 22  # numbers in the largest array of a chunk
-BISECTIONS = 64
 NEGLIGIBLE = 2.0**-60  # responsibility: all of them together are below rounding
 
 
@@ -31,6 +33,10 @@ class _Pairs:
     means: Tensor
     covariances: Tensor
 
+    def lines(self) -> line.Lines:
+        """Each coordinate by itself."""
+        return line.Lines(self.weights, self.means, self.covariances.diagonal(dim1=-2, dim2=-1).clamp(min=0).sqrt())
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Posterior:
@@ -38,22 +44,36 @@ class Posterior:
 
     The (n, k, ...) arrays are computed on access; the other methods work in chunks of rows and never hold them.
 
+    Parameters
+    ----------
+    parameters : Parameters
+        Of the mixture, float64 on the CPU.
+    rows : Batch
+        The rows, float64 on the CPU.
+    labels : tuple of str, optional
+        Names of the coordinates.
+    keep : tuple of int, optional
+        The coordinates that are of interest; all by default.
+
+    Examples
+    --------
     >>> from xdeconv import Mixture
     >>> Mixture([1.0], [[0.0]], [[[1.0]]]).posterior([[2.0]], noise=[[1.0]]).mean()
     array([[1.]])
     """
 
-    mixture: Mixture
+    parameters: Parameters
     rows: Batch
+    labels: tuple[str, ...] | None = None
     keep: tuple[int, ...] | None = None
 
     def __repr__(self) -> str:
-        return f"Posterior(rows={self.rows.n}, k={self.mixture.k}, d={len(self._kept)})"
+        return f"Posterior(rows={self.rows.n}, k={self.parameters.k}, d={len(self._kept)})"
 
     @property
     def weights(self) -> Array:
         """Responsibilities (n, k)."""
-        return torch.softmax(kernels.log_joint(*self.mixture.tensors(), self.rows), dim=1).numpy()
+        return torch.softmax(kernels.log_joint(*self.parameters, self.rows), dim=1).numpy()
 
     @property
     def means(self) -> Array:
@@ -75,45 +95,98 @@ class Posterior:
 
     def moments(self) -> tuple[Array, Array]:
         """Posterior mean (n, d) and covariance (n, d, d) of each row, in one go."""
-        d, p = self.mixture.d, self.rows.p
-        size = max(1, CHUNK_NUMBERS // (self.mixture.k * max(d, p) ** 2))
+        size = self._chunk_rows
         parts = (self._moments(chunk, size * number) for number, chunk in enumerate(self.rows.chunks(size)))
         means, covariances = zip(*parts, strict=True)
         return np.concatenate(means), np.concatenate(covariances)
 
     def _moments(self, chunk: Batch, first: int) -> tuple[Array, Array]:
         """Those of some rows from a first one on, over the components whose responsibility is not below rounding."""
-        weights = torch.softmax(kernels.log_joint(*self.mixture.tensors(), chunk), dim=1)
+        weights = torch.softmax(kernels.log_joint(*self.parameters, chunk), dim=1)
         i, j = torch.nonzero(~(weights < NEGLIGIBLE), as_tuple=True)
         r, keep, n = weights[i, j], torch.tensor(self._kept), chunk.n
-        b, B, _ = _conditionals(self.mixture, chunk, i, j, first)
+        b, B, _ = conditionals(self.parameters, chunk, i, j, first)
         b, B = b[:, keep], B[:, keep][:, :, keep]
         mean = b.new_zeros(n, len(keep)).index_add_(0, i, r[:, None] * b)
         away = b - mean[i]
         spread = r[:, None, None] * (B + away[:, :, None] * away[:, None, :])
         return mean.numpy(), b.new_zeros(n, len(keep), len(keep)).index_add_(0, i, spread).numpy()
 
-    def marginal(self, coordinates: Sequence[str | int]) -> Posterior:
-        """The posterior of some coordinates, by label or index of the mixture."""
-        keep = self.mixture.indices(coordinates)
+    def marginal(self, coordinates: Sequence[Coordinate]) -> Posterior:
+        """The posterior of some coordinates.
+
+        Parameters
+        ----------
+        coordinates : sequence of str or int
+            Labels or indices of the mixture's coordinates, in the order wanted.
+
+        Returns
+        -------
+        Posterior
+        """
+        keep = indices(coordinates, self.labels, self.parameters.d)
         unknown = [a for a in keep if a not in self._kept]
         if unknown:
             raise ValueError(f"coordinates {unknown} were dropped by an earlier marginal")
         return replace(self, keep=tuple(keep))
 
+    def along(self, direction: Mapping[Coordinate, float] | Sequence[float] | Array) -> Along:
+        """The posterior of one linear combination of the true values.
+
+        Parameters
+        ----------
+        direction : dict or array
+            ``{label or index: coefficient}``, or one coefficient per coordinate of this posterior.
+
+        Returns
+        -------
+        Along
+            With ``mean()``, ``sd()``, ``pdf(x)``, ``cdf(x)`` and ``quantile(q)`` of each row.
+
+        Examples
+        --------
+        >>> from xdeconv import Mixture
+        >>> mixture = Mixture([1.0], [[0.0, 0.0]], [[[1.0, 0.0], [0.0, 3.0]]], labels=["x", "y"])
+        >>> both = mixture.posterior([[1.0, float("nan")]]).along({"x": 2.0, "y": 1.0})
+        >>> both.mean(), both.sd().round(3)
+        (array([2.]), array([1.732]))
+        """
+        kept = self._kept
+        labels = tuple(self.labels[a] for a in kept) if self.labels else None
+        return Along(self, tuple(coefficients(direction, labels, len(kept)).tolist()))
+
     def quantile(self, q: float | Sequence[float]) -> Array:
-        """Quantiles of each coordinate: (n, d) for one q, (len(q), n, d) for several."""
-        levels = checks.to_array(q, "q")
-        if ((levels <= 0) | (levels >= 1) | np.isnan(levels)).any():
-            raise ValueError(f"quantiles must lie strictly between 0 and 1, got {q}")
+        """Quantiles of each coordinate.
+
+        Parameters
+        ----------
+        q : float or sequence of float
+            Levels strictly between 0 and 1.
+
+        Returns
+        -------
+        numpy.ndarray
+            (n, d) for one level, (len(q), n, d) for several.
+        """
+        levels = line.checked_levels(q)
         wanted = torch.from_numpy(np.atleast_1d(levels))
-        found = self._collect(lambda pairs: _quantiles(pairs, wanted))
+        found = self._collect(lambda pairs: line.quantiles(pairs.lines(), wanted))
         return found[..., 0] if levels.ndim == 0 else np.moveaxis(found, -1, 0)
 
     def sample(self, size: int, seed: int | None = None) -> Array:
-        """Draws (n, size, d) of each row's true values."""
-        from ._mixture import square_root
+        """Draws (n, size, d) of each row's true values.
 
+        Parameters
+        ----------
+        size : int
+            Draws per row.
+        seed : int, optional
+            Same seed, same draws.
+
+        Returns
+        -------
+        numpy.ndarray
+        """
         rng = np.random.default_rng(seed)
 
         def draw(pairs: _Pairs) -> Tensor:
@@ -129,71 +202,121 @@ class Posterior:
         return self._collect(draw)
 
     def outlier(self) -> Array:
-        """Tail probability of each row (n,), see :meth:`Mixture.outlier`."""
-        from scipy.stats import chi2
+        """The density's own p-value of each row (n,), see :meth:`xdeconv.Mixture.outlier`."""
+        return tail.p_values(self.parameters, self.rows)
 
+    def component_tail(self) -> Array:
+        """Tail probability of each row (n,) component by component, see :meth:`xdeconv.Mixture.component_tail`."""
         tails = []
         for chunk, pairs, distance in self._pairs():
             observed = (~chunk.x.isnan()).sum(0).numpy()[:, None]
-            tail = chi2.sf(distance.numpy(), np.maximum(observed, 1))
-            tails.append((pairs.weights.numpy() * np.where(observed > 0, tail, 1.0)).sum(1))
+            tail_ = chi2.sf(distance.numpy(), np.maximum(observed, 1))
+            tails.append((pairs.weights.numpy() * np.where(observed > 0, tail_, 1.0)).sum(1))
         return np.concatenate(tails)
 
     @property
     def _kept(self) -> tuple[int, ...]:
-        return tuple(range(self.mixture.d)) if self.keep is None else self.keep
+        return tuple(range(self.parameters.d)) if self.keep is None else self.keep
+
+    @property
+    def _chunk_rows(self) -> int:
+        return max(1, CHUNK_NUMBERS // (self.parameters.k * max(self.parameters.d, self.rows.p) ** 2))
 
     def _collect(self, f: Callable[[_Pairs], Tensor]) -> Array:
         return np.concatenate([f(pairs).numpy() for _, pairs, _ in self._pairs()])
 
     def _pairs(self) -> Iterator[tuple[Batch, _Pairs, Tensor]]:
-        d, p = self.mixture.d, self.rows.p
-        size = max(1, CHUNK_NUMBERS // (self.mixture.k * max(d, p) ** 2))
+        size, k, keep = self._chunk_rows, self.parameters.k, torch.tensor(self._kept)
         for number, chunk in enumerate(self.rows.chunks(size)):
-            n, k, keep = chunk.n, self.mixture.k, torch.tensor(self._kept)
+            n = chunk.n
             i, j = torch.arange(n).repeat_interleave(k), torch.arange(k).repeat(n)
-            b, B, distance = (t.unflatten(0, (n, k)) for t in _conditionals(self.mixture, chunk, i, j, size * number))
-            weights = torch.softmax(kernels.log_joint(*self.mixture.tensors(), chunk), dim=1)
+            found = conditionals(self.parameters, chunk, i, j, size * number)
+            b, B, distance = (t.unflatten(0, (n, k)) for t in found)
+            weights = torch.softmax(kernels.log_joint(*self.parameters, chunk), dim=1)
             yield chunk, _Pairs(weights, b[..., keep], B[..., keep, :][..., keep]), distance
 
 
-def _conditionals(mixture: Mixture, batch: Batch, i: Tensor, j: Tensor, first: int) -> tuple[Tensor, Tensor, Tensor]:
-    """b (m, d), B (m, d, d) and the squared Mahalanobis distance (m,) of some pairs of rows i and components j.
+@dataclass(frozen=True)
+class Along:
+    """The posterior of one linear combination of true values, a mixture on a line for each of n rows.
 
-    The batch begins at row ``first`` of what the user gave.
-
-    B is (I - K R) V (I - K R)^T + K S K^T with K = V R^T T^-1: a sum of squares, positive however small S is.
+    Made by :meth:`Posterior.along`.
     """
-    _, m, V = mixture.tensors()
-    observed = ~batch.x.T.isnan()
-    seen = observed.double()
-    R = torch.eye(batch.p).double() if batch.projection is None else batch.projection.permute(2, 0, 1)
-    R = seen[:, :, None] * R
-    S = batch.covariance() * seen[:, :, None] * seen[:, None, :]
-    x = torch.where(observed, batch.x.T, 0.0)
-    gaps, R, S, m, V = torch.diag_embed(1 - seen)[i], R[i], S[i], m[j], V[j]
-    RV = R @ V
-    L, failed = torch.linalg.cholesky_ex(RV @ R.mT + S + gaps)
-    if bool(failed.any()):
-        row, component = (int(index[failed.nonzero()[0, 0]]) for index in (i, j))
-        raise ValueError(f"row {first + row} has no posterior: its noise and component {component} are both singular")
-    residual = (x[i, :, None] - R @ m[:, :, None]) * seen[i, :, None]
-    gain = torch.cholesky_solve(RV, L).mT
-    z = torch.linalg.solve_triangular(L, residual, upper=False)[..., 0]
-    away = torch.eye(mixture.d).double() - gain @ R
-    B = away @ V @ away.mT + gain @ S @ gain.mT
-    return m + (gain @ residual)[..., 0], (B + B.mT) / 2, (z * z).sum(-1)
 
+    posterior: Posterior
+    direction: tuple[float, ...]
 
-def _quantiles(pairs: _Pairs, levels: Tensor) -> Tensor:
-    """Quantiles (n, d, len(levels)) by bisection between the least and the largest quantile of any component."""
-    sd = pairs.covariances.diagonal(dim1=-2, dim2=-1).clamp(min=0).sqrt()[..., None]
-    each = pairs.means[..., None] + torch.special.ndtri(levels) * sd
-    low, high = each.amin(1), each.amax(1)
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        away = middle[:, None] - pairs.means[..., None]
-        below = torch.special.ndtr(torch.where(sd > 0, away / sd, torch.sign(away) * torch.inf).nan_to_num(0.0))
-        too_low = torch.einsum("nk,nkdq->ndq", pairs.weights, below) < levels
-        low, high = torch.where(too_low, middle, low), torch.where(too_low, high, middle)
-    return (low + high) / 2
+    def mean(self) -> Array:
+        """Posterior mean of each row (n,)."""
+        return self.posterior.mean() @ np.array(self.direction)
+
+    def sd(self) -> Array:
+        """Posterior standard deviation of each row (n,)."""
+        a = np.array(self.direction)
+        return np.sqrt(np.clip(np.einsum("a,nab,b->n", a, self.posterior.covariance(), a), 0.0, None))
+
+    def pdf(self, x: Any) -> Array:
+        """The posterior density.
+
+        Parameters
+        ----------
+        x : float or array
+            One value, one per row (n,), or several (1, m) or (n, m).
+
+        Returns
+        -------
+        numpy.ndarray
+            (n,), or (n, m) for several values.
+        """
+        return self._at(x, line.pdf)
+
+    def cdf(self, x: Any) -> Array:
+        """The posterior probability of a value of at most x.
+
+        Parameters
+        ----------
+        x : float or array
+            One value, one per row (n,), or several (1, m) or (n, m).
+
+        Returns
+        -------
+        numpy.ndarray
+            (n,), or (n, m) for several values.
+        """
+        return self._at(x, line.cdf)
+
+    def quantile(self, q: float | Sequence[float]) -> Array:
+        """Posterior quantiles.
+
+        Parameters
+        ----------
+        q : float or sequence of float
+            Levels strictly between 0 and 1.
+
+        Returns
+        -------
+        numpy.ndarray
+            (n,) for one level, (len(q), n) for several.
+        """
+        levels = line.checked_levels(q)
+        wanted = torch.from_numpy(np.atleast_1d(levels))
+        found = np.concatenate([line.quantiles(lines, wanted)[:, 0].numpy() for lines, _ in self._lines()])
+        return found[:, 0] if levels.ndim == 0 else found.T
+
+    def _at(self, x: Any, f: Callable[[line.Lines, Tensor], Tensor]) -> Array:
+        values, n = checks.to_array(x, "x"), self.posterior.rows.n
+        if values.ndim > 2 or (values.ndim > 0 and len(values) not in (1, n)) or values.shape == (1,) != (n,):
+            raise ValueError(f"x must be one value, {n} values, or of shape (1, m) or ({n}, m), got {values.shape}")
+        columns = values.reshape(-1, 1) if values.ndim < 2 else values
+        points = torch.from_numpy(np.array(np.broadcast_to(columns, (n, columns.shape[1]))))
+        parts = [f(lines, points[rows, None])[:, 0].numpy() for lines, rows in self._lines()]
+        return np.concatenate(parts)[:, 0] if values.ndim < 2 else np.concatenate(parts)
+
+    def _lines(self) -> Iterator[tuple[line.Lines, slice]]:
+        """The mixtures of a chunk of rows, with one coordinate, and which rows they are."""
+        a, first = torch.tensor(self.direction, dtype=torch.float64), 0
+        for chunk, pairs, _ in self.posterior._pairs():
+            variance = torch.einsum("a,nkab,b->nk", a, pairs.covariances, a).clamp(min=0)
+            lines = line.Lines(pairs.weights, (pairs.means @ a)[..., None], variance.sqrt()[..., None])
+            yield lines, slice(first, first + chunk.n)
+            first += chunk.n

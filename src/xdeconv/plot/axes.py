@@ -27,9 +27,23 @@ DENSITY, COMPONENT, DATA, NOISY = "Blues", "tab:orange", "0.25", "tab:red"
 
 
 def new_axes(rows: int = 1, columns: int = 1, size: float | tuple[float, float] = 4.0, **options: Any) -> Any:
-    """Axes (rows, columns) of a new figure, or the axes when there is only one; the figure is ``axes.figure``.
+    """Axes of a new figure, or the axes when there is only one; the figure is ``axes.figure``.
 
-    ``size`` is that of each in inches, or (width, height); other options are those of ``Figure.subplots``.
+    Parameters
+    ----------
+    rows : int, default 1
+        Rows of axes.
+    columns : int, default 1
+        Columns of axes.
+    size : float or (float, float), default 4.0
+        Inches of each axes, or (width, height).
+    **options : dict
+        Other options are those of ``Figure.subplots``.
+
+    Returns
+    -------
+    matplotlib.axes.Axes or numpy.ndarray (rows, columns)
+        One axes, or all of them.
     """
     try:
         from matplotlib.figure import Figure
@@ -42,7 +56,20 @@ def new_axes(rows: int = 1, columns: int = 1, size: float | tuple[float, float] 
 
 
 def axis_title(mixture: Mixture, coordinate: Coordinate) -> str:
-    """The label of a coordinate with its unit, or its number when the model names nothing."""
+    """The label of a coordinate with its unit, or its number when the model names nothing.
+
+    Parameters
+    ----------
+    mixture : Mixture
+        The density of the true values.
+    coordinate : str or int
+        A coordinate, by its label or its number.
+
+    Returns
+    -------
+    str
+        The title, such as ``parallax [mas]``.
+    """
     a = mixture.indices(coordinate)[0]
     unit = unit_of(mixture, a)
     return f"{name_of(mixture, a)} [{unit}]" if unit else name_of(mixture, a)
@@ -68,7 +95,22 @@ def name_axes(ax: Axes, mixture: Mixture, coordinates: Sequence[Coordinate]) -> 
 
 
 def span(mixture: Mixture, coordinate: Coordinate, tail: float = TAIL) -> Limits:
-    """The interval of a coordinate that leaves about ``tail`` of the probability beyond each end."""
+    """The interval of a coordinate that leaves about ``tail`` of the probability beyond each end.
+
+    Parameters
+    ----------
+    mixture : Mixture
+        The density of the true values.
+    coordinate : str or int
+        A coordinate, by its label or its number.
+    tail : float, optional
+        The probability beyond each end.
+
+    Returns
+    -------
+    tuple of float
+        The ends of the interval.
+    """
     line = mixture.marginal([coordinate])
     z = ndtri((np.arange(400) + 0.5) / 400)
     points = (line.means + np.sqrt(line.covariances[:, 0]) * z).ravel()
@@ -88,7 +130,18 @@ def with_rows(limits: Limits, values: Array, tail: float = 0.01) -> Limits:
 
 
 def opacity(weights: Array) -> Array:
-    """Opacities (k,): in proportion to the weight, never quite nothing; 1 for the heaviest unless there is a crowd."""
+    """Opacities in proportion to the weight, never quite nothing; 1 for the heaviest unless there is a crowd.
+
+    Parameters
+    ----------
+    weights : numpy.ndarray (k,)
+        Weights of the components.
+
+    Returns
+    -------
+    numpy.ndarray (k,)
+        Opacities between 0 and 1.
+    """
     return crowding(weights) * np.minimum(FAINTEST + (1 - FAINTEST) * weights / weights.max(), 1.0)  # rounding
 
 

@@ -22,11 +22,31 @@ FINEST = 8  # columns that a cell of the map of misfit may be cut into
 
 
 def pit(mixture: Mixture, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None) -> Array:
-    """The probability (n, p) of a value below the one observed, each coordinate by itself; NaN where it is missing.
+    """The probability of a value below the one observed, each coordinate by itself.
 
     It is sum_j alpha_j Phi((x - m_j) / sqrt(V_j + S)) with the row's own noise S: even between 0 and 1 if the model is
     right and the noise is what it is said to be.
 
+    Parameters
+    ----------
+    mixture : Mixture
+        The density of the true values.
+    X : array-like (n, p), table or Batch
+        Noisy rows; NaN is missing.
+    noise : array-like, optional
+        Variances (n, p) or covariances (n, p, p) of the rows; (p,) or (1, p, p) when all rows share them.
+    projection : array-like (n, p, d), optional
+        Matrices through which each row sees the true values.
+    error : array-like, optional
+        Standard deviations (n, p) or (p,), instead of ``noise``.
+
+    Returns
+    -------
+    numpy.ndarray (n, p)
+        Probabilities; NaN where the value is missing.
+
+    Examples
+    --------
     >>> from xdeconv import Mixture
     >>> pit(Mixture([1.0], [[0.0]], [[[3.0]]]), [[0.0], [1.96 * 2]], noise=[[1.0], [1.0]]).round(3)
     array([[0.5  ],
@@ -47,11 +67,33 @@ def calibration(
     bins: int = 20,
     size: float = 2.6,
 ) -> Array:
-    """Axes (d,), one a coordinate: a histogram of :func:`pit` of held-out rows (n, d), over the band of a right model.
+    """A histogram of :func:`pit` of held-out rows for each coordinate, over the band of a right model.
 
-    Bars are relative to an even distribution; 99 % of a right model's lie in the grey band. Bars high at both ends:
-    the model is too narrow, or errors are larger than they say. High in the middle: too wide. A slope: shifted.
-    Missing values are left out; the title says how many values were there.
+    Bars are relative to an even distribution; 99 % of a right model's lie in the grey band. Bars high at both ends: the
+    model is too narrow, or errors are larger than they say. High in the middle: too wide. A slope: shifted. Missing
+    values are left out; the title says how many values were there.
+
+    Parameters
+    ----------
+    mixture : Mixture
+        The density of the true values.
+    data : array-like (n, d), table or Batch
+        Held-out rows; NaN is missing.
+    coordinates : sequence of str or int, optional
+        Which coordinates; all by default.
+    noise : array-like, optional
+        Variances (n, p) or covariances (n, p, p) of the rows; (p,) or (1, p, p) when all rows share them.
+    error : array-like, optional
+        Standard deviations (n, p) or (p,), instead of ``noise``.
+    bins : int, default 20
+        Bars of each histogram.
+    size : float, default 2.6
+        Inches of each axes.
+
+    Returns
+    -------
+    numpy.ndarray (d,)
+        One axes per coordinate.
     """
     chosen = mixture.indices(range(mixture.d) if coordinates is None else coordinates)
     batch = rows_of(mixture, data, noise, error)
@@ -80,11 +122,35 @@ def misfit(
     bins: int = 32,
     limit: float = 5.0,
 ) -> Axes:
-    """Where in two coordinates there are more rows (n, d) than the noisy model expects (red), or fewer (blue).
+    """Where in two coordinates there are more rows than the noisy model expects (red), or fewer (blue).
 
     The colour is the signed root of the deviance of each cell's count: as if in standard deviations, correct for few
     rows too. Expected counts are the model with the noise of the very rows; rows that miss a value are left out. The
     title has the root mean square of all cells: 1 for a right model.
+
+    Parameters
+    ----------
+    mixture : Mixture
+        The density of the true values.
+    data : array-like (n, d), table or Batch
+        Noisy rows; NaN is missing.
+    coordinates : sequence of str or int
+        The two coordinates.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
+    noise : array-like, optional
+        Variances (n, p) or covariances (n, p, p) of the rows; (p,) or (1, p, p) when all rows share them.
+    error : array-like, optional
+        Standard deviations (n, p) or (p,), instead of ``noise``.
+    bins : int, default 32
+        Cells along each axis.
+    limit : float, default 5.0
+        The value at which the colours end.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on.
     """
     some(mixture, coordinates, 2)
     chosen = mixture.indices(coordinates)

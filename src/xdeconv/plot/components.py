@@ -24,7 +24,30 @@ def ellipses(
     color: Any = COMPONENT,
     linewidth: float = 1.2,
 ) -> Axes:
-    """An ellipse of ``sigma`` standard deviations for each component; the heavier, the more opaque."""
+    """An ellipse of ``sigma`` standard deviations for each component; the heavier, the more opaque.
+
+    Parameters
+    ----------
+    mixture : Mixture
+        The density of the true values.
+    coordinates : sequence of str or int
+        The two coordinates.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
+    given : dict, optional
+        Values at which other coordinates are held: {label or number: value}.
+    sigma : float, default 1.0
+        Standard deviations that an ellipse spans.
+    color : colour of matplotlib, optional
+        Of all ellipses.
+    linewidth : float, default 1.2
+        Of all ellipses, in points.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on.
+    """
     mixture = at(mixture, given)
     pair = some(mixture, coordinates, 2)
     ax = new_axes() if ax is None else ax

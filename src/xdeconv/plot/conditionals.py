@@ -28,6 +28,29 @@ def conditional_1d(
 ) -> Axes:
     """The density of a coordinate at one or several ``given`` {label: value}, and the marginal dashed.
 
+    Parameters
+    ----------
+    mixture : Mixture
+        The density of the true values.
+    coordinate : str or int
+        A coordinate, by its label or its number.
+    given : dict or sequence of dict
+        One or several sets of values: {label or number: value}.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
+    limits : tuple, optional
+        The interval that is shown, (low, high), or one for each axis; by default what holds nearly all of the
+        density.
+    bins : int, default 400
+        Points of the grid along an axis.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on.
+
+    Examples
+    --------
     >>> from xdeconv import Mixture
     >>> mixture = Mixture([1.0], [[0.0, 0.0]], [[[1.0, 0.5], [0.5, 1.0]]], labels=["x", "y"])
     >>> ax = conditional_1d(mixture, "y", [{"x": -1.0}, {"x": 1.0}])
@@ -62,6 +85,29 @@ def conditional_map(
     """The density of the second coordinate at each value of the first, with its median and its 16 and 84 % quantiles.
 
     Each column is relative to its highest value, so that sparse ones are as readable as crowded ones.
+
+    Parameters
+    ----------
+    mixture : Mixture
+        The density of the true values.
+    coordinates : sequence of str or int
+        The coordinate along x, and the one whose density is shown along y.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
+    given : dict, optional
+        Values at which other coordinates are held: {label or number: value}.
+    limits : tuple, optional
+        The interval that is shown, (low, high), or one for each axis; by default what holds nearly all of the
+        density.
+    bins : int, default 300
+        Points of the grid along an axis.
+    cmap : str, default "Blues"
+        A colour map of matplotlib.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on.
     """
     mixture = at(mixture, given)
     pair = some(mixture, coordinates, 2)

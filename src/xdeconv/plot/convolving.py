@@ -13,9 +13,25 @@ NUMBERS = 1 << 21  # in the largest array of a chunk
 
 
 def noisy_density(line: Mixture, x: Array, variances: Array, groups: int = GROUPS) -> Array:
-    """The density (m,) of noisy values at x (m,) under a mixture of one coordinate: the mean over rows' noise (n,).
+    """The density of noisy values under a mixture of one coordinate: the mean over the noise of the rows.
 
     Rows are put in at most ``groups`` groups of nearly the same noise; with fewer rows it is exact.
+
+    Parameters
+    ----------
+    line : Mixture
+        A mixture of one coordinate.
+    x : numpy.ndarray (m,)
+        Where the density is wanted.
+    variances : numpy.ndarray (n,)
+        The noise of each row.
+    groups : int, optional
+        At most so many groups.
+
+    Returns
+    -------
+    numpy.ndarray (m,)
+        The density.
     """
     total = np.zeros(len(x))
     for share, S in grouped(np.asarray(variances, dtype=float)[:, None, None], groups):

@@ -30,10 +30,34 @@ def denoised(
     seed: int = 0,
     bins: int = 150,
 ) -> Array:
-    """Two axes (2,): rows as measured and as denoised, each with its one-sigma ellipse, over the model's density.
+    """Rows as measured and as denoised, each with its one-sigma ellipse, over the model's density.
 
-    All coordinates of ``data`` (n, d) help to denoise the two that are drawn. At most ``points`` rows are drawn, by
-    lot; a row that misses one of the two is drawn only after, and the title says how many there are.
+    All coordinates of ``data`` help to denoise the two that are drawn. A row that misses one of the two is drawn only
+    after, and the title says how many there are.
+
+    Parameters
+    ----------
+    mixture : Mixture
+        The density of the true values.
+    data : array-like (n, d), table or Batch
+        Noisy rows; NaN is missing.
+    coordinates : sequence of str or int
+        The two coordinates to draw.
+    noise : array-like, optional
+        Variances (n, p) or covariances (n, p, p) of the rows; (p,) or (1, p, p) when all rows share them.
+    error : array-like, optional
+        Standard deviations (n, p) or (p,), instead of ``noise``.
+    points : int, default 200
+        At most so many rows are drawn, by lot.
+    seed : int, default 0
+        Of the lot.
+    bins : int, default 150
+        Points of the grid along an axis.
+
+    Returns
+    -------
+    numpy.ndarray (2,)
+        The two axes.
     """
     some(mixture, coordinates, 2)
     chosen = mixture.indices(coordinates)

@@ -49,7 +49,35 @@ def density_2d(
     cmap: str = DENSITY,
     alpha: float = 1.0,
 ) -> Axes:
-    """The density of two coordinates, at ``given`` others: bands that enclose given fractions of what is shown."""
+    """The density of two coordinates, at ``given`` others: bands that enclose given fractions of what is shown.
+
+    Parameters
+    ----------
+    mixture : Mixture
+        The density of the true values.
+    coordinates : sequence of str or int
+        The two coordinates.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
+    given : dict, optional
+        Values at which other coordinates are held: {label or number: value}.
+    limits : tuple, optional
+        The interval that is shown, (low, high), or one for each axis; by default what holds nearly all of the
+        density.
+    enclosed : sequence of float, optional
+        Fractions of the probability that the bands enclose.
+    bins : int, default 200
+        Points of the grid along an axis.
+    cmap : str, optional
+        A colour map of matplotlib.
+    alpha : float, default 1.0
+        Opacity of the bands.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on.
+    """
     mixture = at(mixture, given)
     pair = some(mixture, coordinates, 2)
     ax = new_axes() if ax is None else ax
@@ -78,10 +106,39 @@ def marginal_1d(
     components: bool = True,
     bins: int = 400,
 ) -> Axes:
-    """The density of one coordinate, at ``given`` others, its components below it, over a histogram of ``data`` (n,).
+    """The density of one coordinate, its components below it, over a histogram of the rows.
 
-    With the data's ``noise`` (variances, (n,)) or ``error`` (standard deviations, (n,)), or one number for all, a
-    dashed line shows what the model expects of the noisy values: that is what the histogram should follow.
+    With the rows' noise a dashed line shows what the model expects of the noisy values: that is what the histogram
+    should follow.
+
+    Parameters
+    ----------
+    mixture : Mixture
+        The density of the true values.
+    coordinate : str or int
+        A coordinate, by its label or its number.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
+    data : array-like (n,), optional
+        Noisy values of the coordinate.
+    noise : array-like (n,) or float, optional
+        Variances of the values.
+    error : array-like (n,) or float, optional
+        Standard deviations, instead of ``noise``.
+    given : dict, optional
+        Values at which other coordinates are held: {label or number: value}.
+    limits : tuple, optional
+        The interval that is shown, (low, high), or one for each axis; by default what holds nearly all of the
+        density.
+    components : bool, default True
+        Whether the components are drawn too.
+    bins : int, default 400
+        Points of the grid along an axis.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on.
     """
     mixture = at(mixture, given)
     line = some(mixture, [coordinate], 1)
@@ -104,7 +161,20 @@ def marginal_1d(
 
 
 def enclosing_levels(density: Array, enclosed: Sequence[float]) -> Array:
-    """Increasing densities whose contours enclose the fractions ``enclosed`` of a density on an even grid."""
+    """Increasing densities whose contours enclose the fractions ``enclosed`` of a density on an even grid.
+
+    Parameters
+    ----------
+    density : numpy.ndarray
+        A density on an even grid.
+    enclosed : sequence of float
+        Fractions of the probability.
+
+    Returns
+    -------
+    numpy.ndarray
+        One density per fraction, increasing.
+    """
     ordered = np.sort(density, axis=None)[::-1]
     inside = np.cumsum(ordered) / ordered.sum()
     return np.unique(ordered[np.minimum(np.searchsorted(inside, enclosed), ordered.size - 1)])

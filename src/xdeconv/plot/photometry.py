@@ -61,9 +61,36 @@ def colour_magnitude(
 ) -> Axes:
     """The density of a colour and a magnitude, bright at the top, on a logarithmic scale.
 
-    ``coordinates`` are (colour, magnitude); by default the first that the labels name, such as bp_rp and
-    phot_g_mean_mag. With ``data`` (n, d), a second axes to its left has the noisy rows on the same limits, a cross
-    showing the typical error where ``noise`` or ``error`` is given; the axes of the density is returned.
+    With ``data``, a second axes to its left has the noisy rows on the same limits, a cross showing the typical error
+    where ``noise`` or ``error`` is given.
+
+    Parameters
+    ----------
+    mixture : Mixture
+        The density of the true values.
+    coordinates : sequence of str or int, optional
+        Colour and magnitude; by default the first that the labels name, such as bp_rp and phot_g_mean_mag.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
+    data : array-like (n, d), table or Batch, optional
+        Noisy rows; NaN is missing.
+    noise : array-like, optional
+        Variances (n, p) or covariances (n, p, p) of the rows; (p,) or (1, p, p) when all rows share them.
+    error : array-like, optional
+        Standard deviations (n, p) or (p,), instead of ``noise``.
+    given : dict, optional
+        Values at which other coordinates are held: {label or number: value}.
+    bins : int, default 300
+        Points of the grid along an axis.
+    points : int, default 5000
+        At most so many rows are drawn.
+    cmap : str, default "magma"
+        A colour map of matplotlib.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes of the density.
     """
     if given and data is not None:
         raise ValueError("rows do not lie at the given values: draw data or given, not both")

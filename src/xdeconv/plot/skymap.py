@@ -34,10 +34,33 @@ def sky(
 ) -> Axes:
     """The density per square degree over the whole sky, on a logarithmic scale, with east to the left.
 
-    ``coordinates`` are a longitude and a latitude in degrees or the model's unit; by default ra and dec, or l and b.
-    ``center`` is the longitude in the middle, in degrees. What the model puts beyond 360 degrees or over a pole is
-    shown where it is on the sky. ``data`` (n, d) is drawn as at most ``points`` dots. ``ax`` must be of the projection
-    "mollweide".
+    What the model puts beyond 360 degrees or over a pole is shown where it is on the sky.
+
+    Parameters
+    ----------
+    mixture : Mixture
+        The density of the true values.
+    coordinates : sequence of str or int, optional
+        A longitude and a latitude in degrees or the model's unit; by default ra and dec, or l and b.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw: an axes of the projection "mollweide"; a new figure by default.
+    data : array-like (n, d), table or Batch, optional
+        Rows to be drawn as dots.
+    given : dict, optional
+        Values at which other coordinates are held: {label or number: value}.
+    center : float, default 0.0
+        The longitude in the middle, in degrees.
+    bins : int, default 180
+        Points of the grid along an axis.
+    points : int, default 5000
+        At most so many rows are drawn.
+    cmap : str, default "magma"
+        A colour map of matplotlib.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on.
     """
     mixture = at(mixture, given)
     longitude, latitude = mixture.indices(_positions(mixture, coordinates))

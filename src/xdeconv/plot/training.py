@@ -16,11 +16,24 @@ if TYPE_CHECKING:
 
 
 def history(records: Mixture | Iterable[Epoch], ax: Axes | None = None, *, against: str = "epoch") -> Axes:
-    """Log-likelihood per row against ``epoch`` or ``seconds``, one line a restart; held-out rows are dashed.
+    """Log-likelihood per row against epochs or seconds, one line per restart; held-out rows are dashed.
 
-    ``records`` are those of a FitResult, or a mixture that remembers them (without seconds). The first epochs, far
-    below the others, may lie under the lower edge: it follows the later ones. Crosses mark passes after which
-    components were split, merged or revived.
+    The first epochs, far below the others, may lie under the lower edge: it follows the later ones. Crosses mark passes
+    after which components were split, merged or revived.
+
+    Parameters
+    ----------
+    records : Mixture or iterable of Epoch
+        The history of a FitResult, or a mixture that remembers it (without seconds).
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
+    against : str, default "epoch"
+        "epoch" or "seconds".
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn on.
     """
     if against not in ("epoch", "seconds"):
         raise ValueError(f"against must be 'epoch' or 'seconds', got {against!r}")

@@ -31,10 +31,38 @@ def corner(
     points: int = 5000,
     bins: int = 100,
 ) -> Array:
-    """A triangle of axes (d, d): marginals on the diagonal, pairs below it, over ``points`` rows of data (n, d).
+    """A triangle of axes: marginals on the diagonal, pairs below it, over rows of data.
 
     Rows are grey, the density of the true values blue. With ``noise`` or ``error`` the diagonal shows too, dashed in
-    red, what the model expects of the noisy values. ``given`` are values of coordinates to hold fixed.
+    red, what the model expects of the noisy values.
+
+    Parameters
+    ----------
+    mixture : Mixture
+        The density of the true values.
+    data : array-like (n, d), table or Batch, optional
+        Noisy rows; NaN is missing.
+    coordinates : sequence of str or int, optional
+        Which coordinates; all by default.
+    noise : array-like, optional
+        Variances (n, p) or covariances (n, p, p) of the rows; (p,) or (1, p, p) when all rows share them.
+    error : array-like, optional
+        Standard deviations (n, p) or (p,), instead of ``noise``.
+    given : dict, optional
+        Values at which other coordinates are held: {label or number: value}.
+    components : bool, default False
+        Whether the components are drawn too.
+    size : float, default 2.2
+        Inches of each axes.
+    points : int, default 5000
+        At most so many rows are drawn.
+    bins : int, default 100
+        Points of the grid along an axis.
+
+    Returns
+    -------
+    numpy.ndarray (d, d)
+        The axes; those above the diagonal are empty.
     """
     if given and data is not None:
         raise ValueError("rows do not lie at the given values: draw data or given, not both")

@@ -25,6 +25,7 @@ class Batch:
     projection  None (p = d) | (p, d, n)
     weight      None | (n,)
     log_prior   None | (n, k) | (classes, k) with ``label`` (n,) choosing a line for each row; added to log alpha
+    background  None | (n,)  log-density of all that is not fitted, in the user's units; added to each row's density
     scale       None | (p,)  the user's unit of each value is 1 / scale of the batch's: log-likelihoods are the user's
 
     Noise that belongs to a missing value must be finite and is ignored.
@@ -38,6 +39,7 @@ class Batch:
     label: Tensor | None = None
     scale: Tensor | None = None
     missing: bool = False
+    background: Tensor | None = None
 
     @classmethod
     def from_arrays(
@@ -61,6 +63,9 @@ class Batch:
         from . import checks
         from . import tables as tabular
 
+        noise, error = tabular.aligned(noise, X, "noise"), tabular.aligned(error, X, "error")
+        weight, label = tabular.aligned(weight, X, "weight"), tabular.aligned(label, X, "label")
+        log_prior = log_prior if label is not None else tabular.aligned(log_prior, X, "log_prior")
         noise, error = tabular.in_units_of(noise, X, 2, "noise"), tabular.in_units_of(error, X, 1, "error")
         x = checks.rows(X)
         n, p = x.shape
@@ -170,7 +175,7 @@ class Batch:
         )
 
     def _map(self, f: Callable[[Tensor], Tensor]) -> Batch:
-        tensors = {name: getattr(self, name) for name in ("x", "noise", "projection", "weight", "label")}
+        tensors = {name: getattr(self, name) for name in ("x", "noise", "projection", "weight", "label", "background")}
         changed: dict[str, Any] = {name: None if t is None else f(t) for name, t in tensors.items()}
         return replace(self, **changed)
 
@@ -195,7 +200,7 @@ def concatenate(batches: list[Batch]) -> Batch:
             return parts[0]
         return torch.cat(parts, dim=0 if name == "log_prior" else -1)
 
-    names = ["x", "noise", "projection", "weight", "label"]
+    names = ["x", "noise", "projection", "weight", "label", "background"]
     if first.label is None:
         names.append("log_prior")
     joined: dict[str, Any] = {name: join(name) for name in names}

@@ -13,23 +13,56 @@ from . import tables as tabular
 Array = np.ndarray
 
 
+class NoNoiseWarning(UserWarning):
+    """Rows of which values are taken as exact although nobody said that they are."""
+
+
 def to_array(values: Any, name: str) -> Array:
     """Anything array-like as float64: NumPy, torch, tables of any kind, Quantities, masked arrays (NaN)."""
     if isinstance(values, Tensor):
         values = values.detach().cpu().numpy()
-    if type(values).__module__.startswith("pandas"):
-        values = values.to_numpy(dtype=np.float64, na_value=np.nan)
     if hasattr(values, "toarray"):
         raise ValueError(f"{name} is sparse, which is not supported: pass {name}.toarray()")
-    values = tabular.numbers(values)
+    values = tabular.numbers(values, name)
     if np.iscomplexobj(values):
         raise ValueError(f"{name} has complex numbers. Complex data not supported: pass real and imaginary parts")
     try:
+        if type(values).__module__.startswith("pandas"):  # without names
+            return _of_pandas(values, name)
         if hasattr(values, "filled") and hasattr(values, "mask"):
             values = np.ma.filled(np.ma.asarray(values).astype(np.float64), np.nan)
-        return np.asarray(values, dtype=np.float64)
+        return tabular.exact_floats(values, name)
+    except tabular.Inexact:
+        raise
     except (TypeError, ValueError) as problem:
         raise ValueError(f"{name} cannot be read as numbers: {problem}") from problem
+
+
+def _of_pandas(values: Any, name: str) -> Array:
+    plain = values.to_numpy()
+    if plain.dtype.kind in "iuMm":
+        return tabular.exact_floats(plain, name)
+    return values.to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def refuse_unobserved(x: Array, labels: Any = None) -> None:
+    """Refuse values (p, n) of which one is never observed: nothing can be learned of it.
+
+    Parameters
+    ----------
+    x : array (p, n)
+        Values, NaN where missing.
+    labels : sequence of str, optional
+        Names of the p values.
+    """
+    empty = np.flatnonzero(np.isnan(np.asarray(x)).all(axis=1))
+    if np.shape(x)[1] and len(empty):
+        raise ValueError(f"{named(labels, empty[0])} has no observed value in any row: leave it out")
+
+
+def named(labels: Any, a: int) -> str:
+    """What to call a column in an error."""
+    return str(labels[a]) if labels else f"column {a}"
 
 
 def rows(X: Any) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,70 @@ import numpy as np
 from . import units
 
 Array = np.ndarray
+EXACT = 2**53  # the largest whole number below which a float64 holds every other
+
+
+class Inexact(ValueError):
+    """Values that are not numbers that a float can hold."""
+
+
+def exact_floats(values: Any, what: str) -> Array:
+    """Numbers as float64; dates, and whole numbers that would change, are refused."""
+    array = np.asarray(values)
+    if array.dtype.kind in "Mm":
+        raise Inexact(f"{what} has dates or times, which are not numbers: give years, days or seconds as numbers")
+    if array.dtype.kind == "O":
+        _refuse_large_objects(array, what)
+    floats = array.astype(np.float64) if array.dtype != np.float64 else array
+    if array.dtype.kind in "iu" and array.dtype.itemsize == 8 and array.size:
+        _refuse_rounded(array, floats, what)
+    return floats
+
+
+def _refuse_rounded(whole: Array, floats: Array, what: str) -> None:
+    """Refuse whole numbers that a float64 would change."""
+    if whole.max() <= EXACT and whole.min() >= -EXACT:
+        return
+    top = 2.0**63 if whole.dtype.kind == "i" else 2.0**64
+    fits = floats < top
+    back = np.where(fits, floats, 0.0).astype(whole.dtype)
+    changed = np.argwhere(~fits | (back != whole))
+    if len(changed):
+        value = whole[tuple(changed[0])]
+        raise Inexact(f"{what} has the whole number {value} in row {changed[0][0]}, which a float would change: "
+                         "subtract a constant, or is it an identifier?")  # fmt: skip
+
+
+def _refuse_large_objects(array: Array, what: str) -> None:
+    for i, value in enumerate(array.ravel()):
+        if isinstance(value, int) and abs(value) > EXACT and (abs(value) >= 2**1000 or int(float(value)) != value):
+            raise Inexact(f"{what} has the whole number {value} at place {i}, which a float would change")
+        if isinstance(value, (datetime.date, datetime.timedelta, np.datetime64, np.timedelta64)):
+            raise Inexact(f"{what} has dates or times, which are not numbers: give years, days or seconds as numbers")
+
+
+def aligned(values: Any, table: Any, what: str) -> Any:
+    """Rows of pandas in the order of another pandas table's index; refused where the two do not have the same rows."""
+    ours, theirs = _index(table), _index(values)
+    if ours is None or theirs is None or len(ours) != len(theirs) or ours.equals(theirs):
+        return values
+    if not (ours.is_unique and theirs.is_unique and ours.isin(theirs).all()):
+        raise ValueError(f"the index of {what} is not that of the rows: give {what} the same index, or give arrays, "
+                         f"which are paired by position ({what}.to_numpy())")  # fmt: skip
+    return values.loc[ours]
+
+
+def aligned_columns(columns: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    """A dict of columns of which those of pandas are in the order of the first one's index."""
+    first = next((column for column in columns.values() if _index(column) is not None), None)
+    if first is None:
+        return columns
+    return {name: aligned(column, first, f"column {name}") for name, column in columns.items()}
+
+
+def _index(values: Any) -> Any:
+    """The index of a pandas table or column, else None."""
+    return values.index if type(values).__module__.partition(".")[0] == "pandas" else None
 
 
 def names(table: Any) -> list[str] | None:
@@ -36,26 +101,52 @@ def in_order(table: Any, wanted: Sequence[str]) -> Any:
     return table.select(list(wanted)) if hasattr(table, "column_names") else table[list(wanted)]
 
 
-def numbers(table: Any) -> Any:
-    """The columns of a dict, a structured array, an Arrow or an astropy table as (n, p), masked where missing."""
+def numbers(table: Any, what: str = "X") -> Any:
+    """The columns of a table of any kind as (n, p), masked where missing; errors name the column."""
     found = names(table)
-    if found is None or type(table).__module__.partition(".")[0] in ("pandas", "polars"):
+    if found is None:
         return table
-    columns = [_column(table[name], name) for name in found]
+    if len(set(found)) < len(found):
+        raise ValueError(f"{what} has columns of the same name, which must be unique: {found}")
+    table = aligned_columns(table) if isinstance(table, Mapping) else table
+    columns = [_column(table[name], name, what) for name in found]
     if len({len(column) for column in columns}) > 1:
         raise ValueError(f"the columns have different lengths: {dict(zip(found, map(len, columns), strict=True))}")
     return np.ma.stack(columns, axis=-1)
 
 
-def _column(values: Any, name: str) -> Any:
-    if hasattr(values, "to_numpy"):  # Arrow, or a column of pandas or polars
-        values = values.to_numpy()
-    if hasattr(values, "unmasked"):  # a masked Quantity
-        values = np.ma.array(values.unmasked.value, mask=values.mask)
-    column = np.ma.asarray(getattr(values, "value", values))
+def _column(values: Any, name: str, what: str) -> Any:
+    """A column as float64, masked where missing."""
+    column = np.ma.asarray(_plain(values))
     if column.ndim != 1:
         raise ValueError(f"column {name} must be one number a row, got shape {column.shape}")
-    return column
+    if np.iscomplexobj(column):
+        return column
+    data, mask = np.ma.getdata(column), np.ma.getmaskarray(column)
+    try:
+        return np.ma.array(exact_floats(np.where(mask, 0, data) if mask.any() else data, f"column {name}"), mask=mask)
+    except Inexact:
+        raise
+    except (TypeError, ValueError) as problem:
+        raise ValueError(f"{what} cannot be read as numbers: column {name}: {problem}") from problem
+
+
+def _plain(values: Any) -> Any:
+    """A column of any library as a NumPy array, masked where it has gaps; whole numbers stay so."""
+    kind = type(values).__module__.partition(".")[0]
+    if kind == "pandas":
+        gaps = values.isna().to_numpy()
+        plain = values.dtype.kind in "iub" and gaps.any()
+        return np.ma.array(values.fillna(0).to_numpy(), mask=gaps) if plain else values.to_numpy()
+    if kind == "polars":
+        values = values.to_arrow()
+    if hasattr(values, "null_count"):  # Arrow
+        gaps = values.is_null().to_numpy(zero_copy_only=False) if kind == "polars" else np.asarray(values.is_null())
+        plain = str(values.type).startswith(("int", "uint")) and gaps.any()
+        return np.ma.array(np.asarray(values.fill_null(0)), mask=gaps) if plain else np.asarray(values)
+    if hasattr(values, "unmasked"):  # a masked Quantity
+        return np.ma.array(values.unmasked.value, mask=values.mask)
+    return getattr(values, "value", values)
 
 
 def column_units(table: Any) -> tuple[str, ...] | None:

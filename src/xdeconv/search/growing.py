@@ -9,8 +9,7 @@ from torch import Tensor
 from .. import kernels
 from ..mixture._mixture import Mixture
 from ..rows.batch import Batch
-
-APART = (2 / np.pi) ** 0.5  # of a standard deviation: where the mean of half a Gaussian is
+from .halves import half_shifts
 
 
 def grown(mixture: Mixture, k: int, batch: Batch) -> Mixture:
@@ -28,15 +27,8 @@ def grown(mixture: Mixture, k: int, batch: Batch) -> Mixture:
 
 
 def halves(mixture: Mixture) -> tuple[np.ndarray, np.ndarray]:
-    """Shifts (k, d, d) and covariances (k, d, d, d) of the halves of each component along each of its axes.
-
-    The axes are those of the correlation matrix, so that units do not matter; the halves are at mean +- shift.
-    """
-    spread = np.sqrt(np.einsum("kaa->ka", mixture.covariances))
-    safe = np.where(spread > 0, spread, 1.0)
-    values, vectors = np.linalg.eigh(mixture.covariances / safe[:, :, None] / safe[:, None, :])
-    axes = safe[:, :, None] * vectors * np.sqrt(np.clip(values, 0.0, None))[:, None, :]
-    shifts = APART * axes.transpose(0, 2, 1)
+    """Shifts (k, d, d) and covariances (k, d, d, d) of the halves of each component along each of its axes."""
+    shifts = half_shifts(torch.from_numpy(np.array(mixture.covariances))).numpy()
     return shifts, mixture.covariances[:, None] - shifts[..., :, None] * shifts[..., None, :]
 
 

@@ -18,22 +18,24 @@ import torch
 
 from .. import kernels
 from ..kernels.options import DEFAULT, Options
-from ..methods import EM
-from ..methods.em import EMState
+from ..kernels.parameters import Parameters
 from ..methods.prior import Prior
 from ..rows.batch import Batch
-from .trials import FEW_ROWS, Change, Effort, Parameters, Pool, try_merges, try_removals, try_splits
+from .passes import em_passes, total_log_prob
+from .pool import Pool
+from .trials import Change, Effort, removals, try_merges, try_splits
 
 log = logging.getLogger("xdeconv")
 FEWEST_SWEEPS = 8
+FEW_ROWS = 20_000
 
 
 @dataclass(frozen=True)
 class Moves:
     """Settings of the search.
 
-    after      epochs before the first search
-    rounds     searches in one fit, at most: the first one, and one whenever the fit has converged again
+    starts     searched apart, each on its own sample of the pool, and recombined before the first pass
+    rounds     further searches, at most: one whenever the fit has converged again, or after a minibatch epoch
     sweeps     sweeps of one search, at most (fewer of fewer than 20,000 rows); each tries what has changed, makes the
                moves that gain, and runs EM
     passes     EM passes over the pool after each sweep
@@ -47,8 +49,8 @@ class Moves:
     criterion  what to try: gain (all components, near pairs), or bovy (the published order of candidates, the best few)
     """
 
-    after: int = 10
-    rounds: int = 2
+    starts: int = 2
+    rounds: int = 1
     sweeps: int = 20
     passes: int = 6
     share: float = 0.25
@@ -82,8 +84,7 @@ class Found:
 
     def on(self, device: torch.device | str) -> Found:
         """The same on another device."""
-        log_weights, means, V = (t.to(device) for t in self.parameters)
-        return replace(self, parameters=(log_weights, means, V))
+        return replace(self, parameters=self.parameters.to(device))
 
 
 @dataclass
@@ -98,10 +99,12 @@ class Search:
     splits: dict[int, Change] = field(default_factory=dict)
     merges: dict[tuple[int, ...], Change] = field(default_factory=dict)
     barren: set[int] = field(default_factory=set)
+    rows: kernels.RowsForGroups = field(init=False)
 
     def run(self, parameters: Parameters) -> Found:
         """Sweep until no move gains, a fresh look at every component included."""
-        if not np.isfinite(self._loglik(parameters)):
+        self.rows = kernels.for_groups(self.batch, parameters.d, self.options)
+        if not np.isfinite(total_log_prob(parameters, self.batch, self.options)):
             return Found(parameters, 0, 0.0, sound=False)
         first = value = self._value(parameters)
         moved = 0
@@ -114,7 +117,7 @@ class Search:
                 self._forget_all()
                 continue
             touched = {c for split, merge in chosen for c in (*split.old, *merge.old)}
-            after = self._polished(_applied(parameters, chosen))
+            after = em_passes(_applied(parameters, chosen), self.batch, self.moves.passes, self.prior, self.options)
             better = self._value(after)
             if better - value > self._least(parameters) / 10:
                 parameters, value, moved = after, better, moved + len(chosen)
@@ -128,40 +131,24 @@ class Search:
 
     def _sweep(self, parameters: Parameters) -> list[tuple[Change, Change]]:
         """Bring trials up to date, and choose the moves that gain most together."""
-        k = len(parameters[0])
-        pool = Pool.of(parameters, self.batch, self.options)
-        moves = self.moves
-        effort = Effort(moves.screening, moves.screen_rows, moves.polishing, self.prior, self.options)
+        pool, moves = Pool.of(parameters, self.rows, self.options), self.moves
+        effort = Effort(moves.screening, moves.screen_rows, moves.polishing, self.prior)
         pairs, order = _candidates(parameters, pool, self.moves)
         stale = [c for c in order if c not in self.splits]
         self.splits |= {change.old[0]: change for change in try_splits(stale, parameters, pool, effort, self.rng)}
         untried = [pair for pair in pairs if pair not in self.merges]
         self.merges |= {change.old: change for change in try_merges(untried, parameters, pool, effort)}
         usable = [change for c, change in self.splits.items() if c not in self.barren]
-        freed = [self.merges[pair] for pair in pairs] + try_removals(parameters, pool)
-        return _pair_up(usable, freed, max(1, round(self.moves.share * k)), self._least(parameters))
-
-    def _polished(self, parameters: Parameters) -> Parameters:
-        """A few EM passes over the pool."""
-        method, (log_weights, means, V) = EM(prior=self.prior), parameters
-        state = EMState(log_weights.exp(), means, V, torch.zeros((), dtype=torch.float64, device=means.device))
-        for _ in range(self.moves.passes):
-            stats = kernels.accumulate(*state.parameters(), self.batch, self.options)
-            state = method.update(state, stats, self._weight())
-        return state.parameters()
+        freed = [self.merges[pair] for pair in pairs] + removals(parameters, pool)
+        return pair_up(usable, freed, max(1, round(self.moves.share * parameters.k)), self._least(parameters))
 
     def _value(self, parameters: Parameters) -> float:
         """Penalised log-likelihood of the pool; NaN counts as the worst."""
-        value = self._loglik(parameters)
+        value = total_log_prob(parameters, self.batch, self.options)
         if self.prior is not None:
-            value += float(self.prior.log_density(parameters[0].exp(), parameters[2]))
-        sound = not bool(torch.linalg.cholesky_ex(parameters[2]).info.any())
+            value += float(self.prior.log_density(parameters.log_weights.exp(), parameters.covariances))
+        sound = not bool(torch.linalg.cholesky_ex(parameters.covariances).info.any())
         return value if np.isfinite(value) and sound else -np.inf
-
-    def _loglik(self, parameters: Parameters) -> float:
-        log_prob = kernels.log_prob(*parameters, self.batch, self.options).double()
-        weight = self.batch.weight
-        return float(log_prob.sum() if weight is None else weight.double() @ log_prob)
 
     def _least(self, parameters: Parameters) -> float:
         """What a move must add to the pool's log-likelihood: no less than so many free numbers gain by chance."""
@@ -199,44 +186,50 @@ def _neighbours(parameters: Parameters, components: list[int], each: int) -> lis
 
 def _candidates(parameters: Parameters, pool: Pool, moves: Moves) -> tuple[list[tuple[int, ...]], list[int]]:
     """Pairs to merge and components to split, in the order of the criterion."""
-    k = len(parameters[0])
+    k = parameters.k
     if moves.criterion == "bovy":
         return bovy_pairs(pool)[: max(1, k // 2)], bovy_splits(parameters, pool)[: max(1, k // 4)]
-    closeness = pool.overlap().double() / torch.minimum(pool.mass[:, None], pool.mass).clamp(min=1e-300)
-    closeness.fill_diagonal_(-1.0)
-    near = closeness.topk(min(moves.pairs, k - 1), dim=1).indices.tolist() if k > 1 else []
+    mass = pool.mass.numpy()
+    closeness = pool.overlap() / np.minimum(mass[:, None], mass).clip(min=1e-300)
+    np.fill_diagonal(closeness, -1.0)
+    near = np.argsort(-closeness, axis=1)[:, : min(moves.pairs, k - 1)].tolist()
     return sorted({(min(a, b), max(a, b)) for a, row in enumerate(near) for b in row}), list(range(k))
 
 
 def bovy_pairs(pool: Pool) -> list[tuple[int, ...]]:
     """All pairs, those first whose responsibilities have the largest inner product (Bovy et al. 2011, eq. 30)."""
     overlap = pool.overlap()
-    a, b = torch.triu_indices(len(overlap), len(overlap), offset=1)
-    order = overlap[a, b].argsort(descending=True).cpu()
-    return [(int(a[i]), int(b[i])) for i in order]
+    a, b = np.triu_indices(len(overlap), 1)
+    order = np.argsort(-overlap[a, b], kind="stable")
+    return list(zip(a[order].tolist(), b[order].tolist(), strict=True))
 
 
 def bovy_splits(parameters: Parameters, pool: Pool) -> list[int]:
     """All components, those first whose local data density departs most from their Gaussian (eq. 31)."""
-    share = pool.responsibility.double() * pool.weight[:, None] / pool.mass
-    log_normal = (pool.responsibility.double().log() + pool.log_prob[:, None]) - parameters[0]
-    divergence = torch.where(share > 0, share * (share.log() - log_normal), 0.0).sum(0)
-    return divergence.argsort(descending=True).tolist()
+    entries = pool.share.tocoo()
+    i, j = entries.coords
+    share = entries.data * pool.weight.numpy()[i] / pool.mass.numpy()[j]
+    log_normal = np.log(entries.data) + pool.log_prob.numpy()[i] - parameters.log_weights.cpu().numpy()[j]
+    terms = share * (np.log(np.maximum(share, 1e-300)) - log_normal)
+    divergence = np.bincount(j, weights=terms, minlength=parameters.k)
+    return np.argsort(-divergence, kind="stable").tolist()
 
 
-def _pair_up(splits: list[Change], freed: list[Change], most: int, least: float) -> list[tuple[Change, Change]]:
-    """Best splits with the cheapest ways to free a component, none in two moves, as long as both together gain."""
-    freed = sorted(freed, key=lambda change: -change.gain)
+def pair_up(splits: list[Change], freed: list[Change], most: int, least: float) -> list[tuple[Change, Change]]:
+    """Splits with ways to free a component, the pairs that gain most first, no component in two of them."""
+    if not splits or not freed:
+        return []
+    gain = np.array([s.gain for s in splits])[:, None] + np.array([f.gain for f in freed])
     used: set[int] = set()
     chosen: list[tuple[Change, Change]] = []
-    for split in sorted(splits, key=lambda change: -change.gain):
-        if used & set(split.old):
-            continue
-        free = next((f for f in freed if not (used | set(split.old)) & set(f.old)), None)
-        if free is None or len(chosen) == most or not split.gain + free.gain > least:
+    for at in np.argsort(-gain, axis=None, kind="stable"):
+        split, free = splits[at // len(freed)], freed[at % len(freed)]
+        if len(chosen) == most or not split.gain + free.gain > least:
             break
-        used |= {*split.old, *free.old}
-        chosen.append((split, free))
+        touched = {*split.old, *free.old}
+        if len(touched) == len(split.old) + len(free.old) and not touched & used:
+            used |= touched
+            chosen.append((split, free))
     return chosen
 
 
@@ -247,4 +240,4 @@ def _applied(parameters: Parameters, chosen: list[tuple[Change, Change]]) -> Par
         places = [*split.old, *free.old]
         for target, *parts in zip((log_weights, means, V), split.new, free.new, strict=True):
             target[places] = torch.cat(parts)
-    return log_weights.log_softmax(0), means, V
+    return Parameters(log_weights.log_softmax(0), means, V)

@@ -56,14 +56,29 @@ SOLUTIONS = (3, 31, 95)  # astrometric_params_solved of two-, five- and six-para
 
 @dataclass(frozen=True)
 class Simulated:
-    """n rows as a catalogue has them, and what is true of them.
+    """Rows as a catalogue has them, and what is true of them.
 
-    batch       x (7, n) with NaN for missing; noise (28, n) packed, 0 where missing; degrees, mas, mas/yr, mag
-    truth       (7, n)   the values without noise, none missing
-    position    (2, n)   observed ra, dec in float64: float32 cannot hold a milliarcsecond
-    population  (n,)     int8, a place in POPULATIONS
-    solution    (n,)     int8, Gaia's astrometric_params_solved: 3, 31 or 95
-    ruwe        (n,)     float32, large where errors are underestimated
+    Parameters
+    ----------
+    batch : Batch
+        Observed values x (7, n) with NaN for missing; noise (28, n) packed, 0 where missing; degrees, mas, mas/yr,
+        mag.
+    truth : torch.Tensor (7, n)
+        The values without noise, none missing.
+    position : torch.Tensor (2, n)
+        Observed ra and dec in float64: float32 cannot hold a milliarcsecond.
+    population : torch.Tensor (n,)
+        A place in ``POPULATIONS`` (int8).
+    solution : torch.Tensor (n,)
+        Gaia's astrometric_params_solved: 3, 31 or 95 (int8).
+    ruwe : torch.Tensor (n,)
+        Large where errors are underestimated (float32).
+    first : int, default 0
+        Number of the first row.
+    labels : tuple of str, optional
+        Names of the seven coordinates.
+    units : tuple of str, optional
+        Their units.
     """
 
     batch: Batch
@@ -77,8 +92,15 @@ class Simulated:
     units: tuple[str, ...] = UNITS
 
     def to_table(self) -> pyarrow.Table:
-        """The rows as a pyarrow table with the Gaia archive's columns, units and conventions; null where missing.
+        """The rows with the Gaia archive's columns, units and conventions.
 
+        Returns
+        -------
+        pyarrow.Table
+            One row per source; null where a value is missing.
+
+        Examples
+        --------
         >>> gaia(3).to_table().column_names[:3]
         ['source_id', 'random_index', 'ra']
         """
@@ -98,11 +120,30 @@ def gaia(
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> Simulated:
-    """n rows of the paper's seven columns as Gaia would list them; fewer rows are a prefix of more.
+    """Rows of the paper's seven columns as Gaia would list them; fewer rows are a prefix of more.
 
-    ``missing=False`` gives every row five or six astrometric parameters and a colour. A fraction ``underestimated``
-    of the rows has true astrometric errors at least twice the quoted ones.
+    Parameters
+    ----------
+    n : int
+        How many rows.
+    seed : int, default 0
+        The same seed gives the same result.
+    missing : bool, default True
+        Whether parallaxes, proper motions and colours may be missing, as they are in Gaia.
+    underestimated : float, default 0.0
+        The fraction of rows whose true astrometric errors are at least twice the quoted ones.
+    device : torch.device or str, default "cpu"
+        Where the rows are made.
+    dtype : torch.dtype, default torch.float32
+        The number type of the rows.
 
+    Returns
+    -------
+    Simulated
+        The rows, and what is true of them.
+
+    Examples
+    --------
     >>> stars = gaia(1000, seed=1)
     >>> stars.batch, stars.truth.shape
     (Batch(rows=1000, p=7, d=7, noise=full, missing values), torch.Size([7, 1000]))
@@ -123,8 +164,32 @@ def gaia_chunk(
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> Simulated:
-    """The first rows of chunk c, a pure function of (seed, c) and the kind of device: a billion rows need no disk.
+    """The first rows of a chunk, a pure function of (seed, c) and the kind of device: a billion rows need no disk.
 
+    Parameters
+    ----------
+    seed : int
+        The same seed gives the same result.
+    c : int
+        Number of the chunk.
+    rows : int, optional
+        How many of its rows, from the first.
+    missing : bool, default True
+        Whether parallaxes, proper motions and colours may be missing, as they are in Gaia.
+    underestimated : float, default 0.0
+        The fraction of rows whose true astrometric errors are at least twice the quoted ones.
+    device : torch.device or str, default "cpu"
+        Where the rows are made.
+    dtype : torch.dtype, default torch.float32
+        The number type of the rows.
+
+    Returns
+    -------
+    Simulated
+        The rows, and what is true of them.
+
+    Examples
+    --------
     >>> bool((gaia_chunk(0, 0, 10).truth == gaia(10).truth).all())
     True
     """
@@ -146,6 +211,28 @@ def gaia_chunks(
 ) -> Iterator[Simulated]:
     """The rows of :func:`gaia`, a chunk at a time, none kept.
 
+    Parameters
+    ----------
+    n : int
+        How many rows in all.
+    seed : int, default 0
+        The same seed gives the same result.
+    missing : bool, default True
+        Whether parallaxes, proper motions and colours may be missing, as they are in Gaia.
+    underestimated : float, default 0.0
+        The fraction of rows whose true astrometric errors are at least twice the quoted ones.
+    device : torch.device or str, default "cpu"
+        Where the rows are made.
+    dtype : torch.dtype, default torch.float32
+        The number type of the rows.
+
+    Yields
+    ------
+    Simulated
+        The rows of one chunk.
+
+    Examples
+    --------
     >>> sum(part.batch.n for part in gaia_chunks(300_000))
     300000
     """

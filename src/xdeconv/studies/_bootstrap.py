@@ -58,9 +58,16 @@ class StandardErrors:
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """Refits of ``mixture`` to rows drawn again; component j of each is the counterpart of its component j.
+    """Refits of a mixture to rows drawn again; component j of each is the counterpart of its component j.
 
-    After an interrupt, ``mixtures`` has the draws that were finished.
+    Parameters
+    ----------
+    mixture : Mixture
+        The fit to all rows.
+    mixtures : tuple of Mixture
+        One per draw; after an interrupt, those that were finished.
+    interrupted : bool, default False
+        Whether the draws were interrupted.
     """
 
     mixture: Mixture
@@ -83,27 +90,88 @@ class Bootstrap:
         return np.stack([mixture.covariances for mixture in self.mixtures])
 
     def standard_errors(self) -> StandardErrors:
-        """Standard deviations of the parameters over the draws."""
+        """Standard deviations of the parameters over the draws.
+
+        Returns
+        -------
+        StandardErrors
+            Of weights (k,), means (k, d) and covariances (k, d, d).
+        """
         if len(self.mixtures) < 2:
             raise ValueError(f"standard errors need at least 2 draws, there is {len(self.mixtures)}")
         return StandardErrors(*(a.std(0, ddof=1) for a in (self.weights, self.means, self.covariances)))
 
     def marginal(self, coordinate: Coordinate, grid: Any, levels: Sequence[float] = LEVELS) -> Band:
-        """The density (m,) of one true coordinate on a grid (m,), and a band around it."""
+        """The density of one true coordinate on a grid, and a band around it.
+
+        Parameters
+        ----------
+        coordinate : str or int
+            A coordinate, by its label or its number.
+        grid : array-like (m,)
+            Values of the coordinate.
+        levels : sequence of float, optional
+            Quantiles over the draws that bound the band.
+
+        Returns
+        -------
+        Band
+            The density (m,) and its band.
+        """
         return self._band([m.marginal([coordinate]) for m in (self.mixture, *self.mixtures)], grid, levels)
 
     def conditional(
         self, values: Mapping[Any, float], coordinate: Coordinate, grid: Any, levels: Sequence[float] = LEVELS, *,
         noise: Any = None, error: Any = None,
     ) -> Band:  # fmt: skip
-        """The density (m,) of one true coordinate given observed values of others, and a band around it."""
+        """The density of one true coordinate given observed values of others, and a band around it.
+
+        Parameters
+        ----------
+        values : dict
+            {label or number: observed value}.
+        coordinate : str or int
+            A coordinate, by its label or its number.
+        grid : array-like (m,)
+            Values of the coordinate.
+        levels : sequence of float, optional
+            Quantiles over the draws that bound the band.
+        noise : dict, optional
+            Variances of the values: {label or number: variance}.
+        error : dict, optional
+            Standard deviations, instead of ``noise``.
+
+        Returns
+        -------
+        Band
+            The density (m,) and its band.
+        """
         return self._band([_given(m, values, coordinate, noise, error) for m in (self.mixture, *self.mixtures)],
                           grid, levels)  # fmt: skip
 
     def score(
         self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None, weight: Any = None
     ) -> Array:
-        """Mean log-density of rows per unit of weight under each draw (draws,)."""
+        """Mean log-density of rows per unit of weight under each draw.
+
+        Parameters
+        ----------
+        X : array-like (n, p), table or Batch
+            Noisy rows; NaN is missing.
+        noise : array-like, optional
+            Variances (n, p) or covariances (n, p, p) of the rows; (p,) or (1, p, p) when all rows share them.
+        projection : array-like (n, p, d), optional
+            Matrices through which each row sees the true values.
+        error : array-like, optional
+            Standard deviations (n, p) or (p,), instead of ``noise``.
+        weight : array-like (n,), optional
+            How much each row counts; 1 by default.
+
+        Returns
+        -------
+        numpy.ndarray (draws,)
+            Natural logarithms.
+        """
         batch = self.mixture.batch(X, noise, projection, error=error, weight=weight)
         return np.array([mixture.score(batch) for mixture in self.mixtures])
 
@@ -132,12 +200,46 @@ def bootstrap(
     verbose: bool = False,
     **options: Any,
 ) -> Bootstrap:
-    """How far a fitted ``mixture`` may be trusted: refit it to rows (n, p) drawn again, ``draws`` times.
+    """How far a fitted mixture may be trusted: refit it to rows drawn again.
 
     Each draw weighs every row by a Poisson number of mean 1 that depends on ``seed`` and the draw alone, starts from
-    ``mixture``, and has its components matched to those of ``mixture``. ``options`` are those of :func:`xdeconv.fit`;
-    the method is batch EM unless they say otherwise.
+    ``mixture``, and has its components matched to those of ``mixture``. The method is batch EM unless the options say
+    otherwise.
 
+    Parameters
+    ----------
+    data : array-like (n, p), table, Batch or Source
+        The rows that the mixture was fitted to; NaN is missing.
+    mixture : Mixture
+        The fit.
+    draws : int, default 50
+        How many refits.
+    seed : int, default 0
+        The same seed gives the same result.
+    noise : array-like, optional
+        Variances (n, p) or covariances (n, p, p) of the rows; (p,) or (1, p, p) when all rows share them.
+    error : array-like, optional
+        Standard deviations (n, p) or (p,), instead of ``noise``.
+    projection : array-like (n, p, d), optional
+        Matrices through which each row sees the true values.
+    weight : array-like (n,), optional
+        How much each row counts; 1 by default.
+    log_prior : array-like (n, k), optional
+        Added to the log-weights, row by row; -inf rules a component out.
+    label : array-like (n,), optional
+        The class of each row, where ``log_prior`` is a table of classes.
+    verbose : bool, default False
+        Whether to show progress.
+    **options : dict
+        Anything else that :func:`xdeconv.fit` takes.
+
+    Returns
+    -------
+    Bootstrap
+        The refits.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(size=(400, 1))
     >>> found = bootstrap(X, fit(X, 1).mixture, draws=20)

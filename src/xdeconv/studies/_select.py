@@ -14,11 +14,11 @@ import numpy as np
 from ..fitting._fit import FitResult, NumericalTrouble, fit
 from ..fitting.history import Epoch
 from ..fitting.progress import describe_epoch
-from ..methods import describe
+from ..methods import described
 from ..mixture._mixture import Mixture
 from ..rows.data import ArraySource, Source, as_source, sample_rows
 from ..search.growing import grown
-from .scores import identity, mean_log_prob, n_parameters, parts_of
+from .scores import identity, mean_log_prob, parts_of
 from .trials import Results, Show, Trial, new_axes, show_trials
 
 if TYPE_CHECKING:
@@ -48,8 +48,20 @@ class Record:
 class Selection:
     """What a selection found: a record for each number of components, and the fit of the best to all rows.
 
-    Scores are log-likelihoods per unit of weight, more is better; for bic and aic less is better. After an interrupt,
-    ``table`` has what was finished and ``result`` is None.
+    Scores are log-likelihoods per unit of weight, more is better; for bic and aic less is better.
+
+    Parameters
+    ----------
+    criterion : str
+        What the numbers were judged by.
+    table : tuple of Record
+        One record per number of components; after an interrupt, those that were finished.
+    rule : str, default "best"
+        How the choice is made.
+    result : FitResult, optional
+        The fit of the choice to all rows; None after an interrupt.
+    interrupted : bool, default False
+        Whether the search was interrupted.
     """
 
     criterion: Criterion
@@ -69,7 +81,18 @@ class Selection:
         return min(record.components for record in self.table if record.score >= least)
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """The score against the number of components, with standard errors; the choice is marked."""
+        """The score against the number of components, with standard errors; the choice is marked.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes drawn on.
+        """
         ax = new_axes() if ax is None else ax
         sizes = [record.components for record in self.table]
         scores = [record.score for record in self.table]
@@ -111,16 +134,48 @@ def select(
     verbose: bool = False,
     **options: Any,
 ) -> Selection:
-    """Choose how many ``components`` describe rows (n, p) best, and fit that many to all of them.
+    """Choose how many components describe rows best, and fit that many to all of them.
 
-    criterion   held-out (rows that no fit sees), cv (cross-validation), bic or aic
-    rule        best, or one-se: the smallest number within one standard error of the best (held-out and cv)
-    folds       parts of the rows that cross-validation leaves out in turn
-    validation  what held-out judges by: a fraction, or rows of their own (a Batch, a Source, a dict of arrays)
-    warm        grow each mixture from the one with fewer components, by splitting; else start each afresh
-    results     a file that keeps every finished fit: the same call with the same file goes on from there
-    options     anything else that :func:`xdeconv.fit` takes
+    Parameters
+    ----------
+    data : array-like (n, p), table, Batch or Source
+        Noisy rows; NaN is missing.
+    components : iterable of int
+        Numbers of components to try.
+    criterion : str, default "held-out"
+        held-out (rows that no fit sees), cv (cross-validation), bic or aic.
+    noise : array-like, optional
+        Variances (n, p) or covariances (n, p, p) of the rows; (p,) or (1, p, p) when all rows share them.
+    error : array-like, optional
+        Standard deviations (n, p) or (p,), instead of ``noise``.
+    projection : array-like (n, p, d), optional
+        Matrices through which each row sees the true values.
+    weight : array-like (n,), optional
+        How much each row counts; 1 by default.
+    rule : str, default "best"
+        best, or one-se: the smallest number within one standard error of the best (held-out and cv).
+    folds : int, default 5
+        Parts of the rows that cross-validation leaves out in turn.
+    validation : float, Batch, Source or dict, default 0.2
+        What held-out judges by: a fraction, or rows of their own.
+    warm : bool, default True
+        Whether each mixture grows from the one with fewer components, by splitting, or starts afresh.
+    seed : int, default 0
+        The same seed gives the same result.
+    results : str or path, optional
+        A file that keeps every finished fit: the same call with the same file resumes from there.
+    verbose : bool, default False
+        Whether to show progress.
+    **options : dict
+        Anything else that :func:`xdeconv.fit` takes.
 
+    Returns
+    -------
+    Selection
+        The scores, the choice, and its fit to all rows.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> X = np.concatenate([np.random.default_rng(0).normal(m, 1.0, size=(300, 1)) for m in (-5.0, 5.0)])
     >>> select(X, [1, 2, 3], "bic").best
@@ -215,7 +270,7 @@ def _record(trials: Sequence[Trial], criterion: Criterion) -> Record:
     first, score, error = trials[0], float(np.mean(folds)), None
     if criterion in ("bic", "aic"):
         each = np.log(first.weight) if criterion == "bic" else 2.0
-        score = -2 * first.weight * first.score + each * n_parameters(*first.mixture.means.shape)
+        score = -2 * first.weight * first.score + each * first.mixture.n_parameters
     elif criterion == "cv":
         error = float(np.std(folds, ddof=1) / np.sqrt(len(folds)))
     else:
@@ -228,7 +283,7 @@ def _name(k: int) -> str:
 
 
 def _text(value: Any) -> str:
-    return describe(value) if hasattr(value, "__dataclass_fields__") else repr(value)
+    return described(value) if hasattr(value, "__dataclass_fields__") else repr(value)
 
 
 def _sizes(components: Iterable[int]) -> list[int]:

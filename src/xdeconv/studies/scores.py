@@ -23,9 +23,7 @@ def mean_log_prob(
     chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     kind = getattr(torch, dtype) if isinstance(dtype, str) else dtype
     kind = kind or (torch.float32 if chosen.type == "cuda" else torch.float64)
-    shift = mixture.weights @ mixture.means
-    within = np.einsum("k,kaa->a", mixture.weights, mixture.covariances)
-    variance = within + mixture.weights @ (mixture.means - shift) ** 2
+    shift, variance = mixture.mean(), np.diag(mixture.covariance())
     scale = np.sqrt(np.where(variance > 0, variance, 1.0))
     moved = standardized(source, torch.from_numpy(shift), torch.from_numpy(scale), chosen, kind).arranged(None, 0)
     parameters = mixture.transformed(-shift / scale, 1 / scale).tensors(chosen)
@@ -40,11 +38,6 @@ def mean_log_prob(
     mean = total / weight
     spread = max(total_squares / weight - mean**2, 0.0) ** 0.5
     return mean, spread * squares**0.5 / weight, weight
-
-
-def n_parameters(k: int, d: int) -> int:
-    """Free parameters of k Gaussians in d dimensions."""
-    return k * (d + d * (d + 1) // 2) + k - 1
 
 
 def parts_of(

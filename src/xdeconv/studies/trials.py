@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..fitting.checkpoint import refuse_other_settings
 from ..fitting.progress import LINE_SECONDS
+from ..fitting.state import refuse_other_settings
 from ..mixture._mixture import Mixture
 from ..system.files import write_atomically
 

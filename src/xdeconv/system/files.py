@@ -6,13 +6,14 @@ import contextlib
 import json
 import os
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 TRIES = 100  # to lock a file that its owners unlink
+VERSION = 2  # of our safetensors files; 1, of xdeconv 0.1, had no list of features
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
@@ -85,13 +86,20 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def save_tensors(path: str | os.PathLike[str], kind: str, tensors: Mapping[str, np.ndarray], facts: Any) -> None:
-    """A safetensors file of one kind: arrays, and facts as JSON in its header."""
+def save_tensors(
+    path: str | os.PathLike[str], kind: str, tensors: Mapping[str, np.ndarray], facts: Any, features: Sequence[str] = ()
+) -> None:
+    """A safetensors file of one kind: arrays, and facts as JSON in its header.
+
+    ``features`` names what a reader must know, or else misunderstand the file.
+    """
     from safetensors.numpy import save
 
     text = json.dumps(facts, sort_keys=True)
     arrays = {name: np.array(array, order="C") for name, array in tensors.items()}
-    metadata = {"format": f"xdeconv {kind}", "version": "1", "facts": text, "checksum": _checksum(arrays, text)}
+    needed = json.dumps(sorted(features))
+    metadata = {"format": f"xdeconv {kind}", "version": str(VERSION), "facts": text, "features": needed,
+                "checksum": _checksum(arrays, text + needed)}  # fmt: skip
     write_atomically(path, save(arrays, metadata=metadata))
 
 
@@ -105,8 +113,13 @@ def _checksum(arrays: Mapping[str, np.ndarray], facts: str) -> str:
     return f"{total:08x}"
 
 
-def load_tensors(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, np.ndarray], Any]:
-    """The arrays and facts of a file that :func:`save_tensors` wrote; a clear ValueError for any other file."""
+def load_tensors(
+    path: str | os.PathLike[str], kind: str, features: Collection[str] = ()
+) -> tuple[dict[str, np.ndarray], Any]:
+    """The arrays and facts of a file that :func:`save_tensors` wrote; a clear ValueError for any other file.
+
+    A file of a later version, or with a feature that is not among ``features``, is refused by name.
+    """
     from safetensors import SafetensorError, safe_open
 
     if not Path(path).is_file():
@@ -116,13 +129,30 @@ def load_tensors(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, np.
             metadata = file.metadata() or {}
             if metadata.get("format") != f"xdeconv {kind}":
                 found = metadata.get("format", "not named")
-                raise ValueError(f"{path} is no xdeconv {kind} (its format is {found!r})")
-            if metadata.get("version") != "1":
-                raise ValueError(f"{path} has version {metadata.get('version')!r} of the format, this is version '1'")
+                raise ValueError(f"{path} is not an xdeconv {kind} (its format is {found!r})")
+            needed = _features(path, metadata)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             text = metadata.get("facts", "null")
-            if metadata.get("checksum") != _checksum(tensors, text):
+            if metadata.get("checksum") != _checksum(tensors, text + needed):
                 raise ValueError(f"{path} is damaged: its numbers are not those that were written")
+            _refuse_unknown(path, json.loads(needed or "[]"), features)
             return tensors, json.loads(text)
     except (SafetensorError, json.JSONDecodeError, KeyError, TypeError, OverflowError, RecursionError) as problem:
-        raise ValueError(f"{path} is truncated, damaged or no xdeconv {kind}: {problem}") from problem
+        raise ValueError(f"{path} is truncated, damaged or not an xdeconv {kind}: {problem}") from problem
+
+
+def _features(path: str | os.PathLike[str], metadata: Mapping[str, str]) -> str:
+    """The features that a file names, as it says them; a file of a later version is refused."""
+    version = metadata.get("version", "")
+    if not version.isdecimal() or not 1 <= int(version) <= VERSION:
+        raise ValueError(f"{path} has version {version!r} of the format, and this xdeconv reads 1 to {VERSION}: "
+                         "install a later xdeconv")  # fmt: skip
+    return metadata["features"] if int(version) > 1 else ""
+
+
+def _refuse_unknown(path: str | os.PathLike[str], named: Sequence[str], known: Collection[str]) -> None:
+    """Refuse a file with features that this version would misunderstand."""
+    unknown = [str(name) for name in named if name not in known]
+    if unknown:
+        raise ValueError(f"{path} has {', '.join(unknown)}, which this version of xdeconv does not know: "
+                         "install a later xdeconv")  # fmt: skip

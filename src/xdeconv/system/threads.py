@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from queue import SimpleQueue
 from typing import TypeVar
@@ -21,13 +22,39 @@ KEPT = 2 * (os.cpu_count() or 1)  # idle threads of a kind
 _idle: defaultdict[str, list[SimpleQueue[Task]]] = defaultdict(list)  # where each waits for work
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_idle.clear)  # threads stay with the parent
-_here = threading.local()
+
+
+class _Here(threading.local):
+    """What a thread may use: whether it shares the cores with others, and how many threads kernels keep."""
+
+    shared = False
+    kept = 0
+
+
+_here = _Here()
 
 
 def threads() -> int:
     """How many threads may compute: as many as torch may use, on cores there are; one within :func:`total`."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return 1 if getattr(_here, "shared", False) else min(cores, torch.get_num_threads())
+    return 1 if _here.shared else _here.kept or min(cores, torch.get_num_threads())
+
+
+@contextmanager
+def small_algebra() -> Iterator[None]:
+    """torch's own operations in one thread, kernels in as many as before.
+
+    The algebra of a fit is small, and threads that torch wakes for it wait in a loop, on cores that kernels want: on
+    two busy cores a search took six times as long with them.
+    """
+    before, kept = torch.get_num_threads(), _here.kept
+    _here.kept = threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        _here.kept = kept
+        torch.set_num_threads(before)
 
 
 class Task:
@@ -136,7 +163,7 @@ class _Total:
         self.stopped = True
 
     def work(self, _: int) -> None:
-        before = getattr(_here, "shared", False)
+        before = _here.shared
         try:
             _here.shared = True
             while not self.stopped and (drawn := self._draw()) is not None:

@@ -6,10 +6,10 @@ import glob
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from .files import Files, stamped
 from .table import BLOCK_ROWS, Piece, ReadError, Table, natural, numbers, rows_of
 
 __all__ = ["BLOCK_ROWS", "Piece", "ReadError", "Table", "numbers", "open_table", "rows_of"]
@@ -41,7 +41,7 @@ def open_table(data: Any, *, names: Sequence[str] | None = None, skip_bad_files:
 
 
 def _open_object(data: Any, names: Sequence[str] | None) -> Table:
-    if hasattr(data, "read") and hasattr(data, "pieces"):
+    if isinstance(data, Table):
         return data
     if hasattr(data, "to_delayed"):
         from .dask import DaskTable
@@ -56,7 +56,7 @@ def _open_object(data: Any, names: Sequence[str] | None) -> Table:
 
         return astropy_table(data, "astropy table")
     if hasattr(data, "columns") and hasattr(data, "to_numpy"):
-        data = {name: data[name].to_numpy() for name in data.columns}
+        data = {name: data[name] for name in data.columns}
     if isinstance(data, Mapping) or hasattr(data, "dtype"):
         from .numpy_files import array_table
 
@@ -95,20 +95,24 @@ def _open_paths(label: str, paths: list[Path], names: Sequence[str] | None, skip
     if len(paths) == 1 and (paths[0] / MANIFEST).is_file():
         from .store import open_store
 
-        return open_store(paths[0])
+        store = open_store(paths[0])
+        files = [paths[0] / MANIFEST, *dict.fromkeys(piece.file for piece in store.pieces)]
+        return Files(store, stamped(files), shuffled=True)
     kinds = {format_of(path) for path in paths}
     if None in kinds or len(kinds) != 1:
         odd = next((path for path in paths if format_of(path) is None), paths[0])
         known = ", ".join(ending for endings in SUFFIXES.values() for ending in endings)
         raise ValueError(f"{odd}: cannot tell one format from the name ({known})")
     kind = str(kinds.pop())
+    stamps = stamped(paths)
     if not skip_bad_files or len(paths) == 1:
-        return _open_format(kind, label, paths, names)
+        return Files(_open_format(kind, label, paths, names), stamps)
     good = [path for path in paths if _opens(kind, path)]
     if not good:
         raise ReadError(f"{label}: none of {len(paths)} files can be read")
     bad = tuple(str(path) for path in paths if path not in good)
-    return replace(_open_format(kind, label, good, names), skipped=bad)  # type: ignore[type-var]
+    kept = {str(path): stamps[str(path)] for path in good}
+    return Files(_open_format(kind, label, good, names), kept, bad)
 
 
 def _opens(kind: str, path: Path) -> bool:
@@ -135,7 +139,7 @@ def _open_format(kind: str, label: str, paths: list[Path], names: Sequence[str] 
 
         return TextTable.open(label, paths)
     if kind == "fits":
-        from .astro import FitsTable
+        from .fits import FitsTable
 
         return FitsTable.open(label, paths)
     if kind == "hdf5":

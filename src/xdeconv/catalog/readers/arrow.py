@@ -1,74 +1,95 @@
-"""Arrow: IPC files by memory map, and tables in memory (pyarrow, pandas, polars: whatever offers an Arrow stream)."""
+"""Arrow: IPC files, and tables in memory (pyarrow, pandas, polars: whatever offers an Arrow stream).
+
+Files are read, not mapped: one that shrinks under a map ends the process, and reading takes no longer.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .table import BLOCK_ROWS, Piece, ReadError, blocks_of
+from .files import masked_columns
+from .table import BLOCK_ROWS, Piece, ReadError, Table, blocks_of
+from .text import described_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 @dataclass(frozen=True)
-class ArrowFiles:
-    """Record batches of memory-mapped IPC files; uncompressed ones are read without a copy."""
+class ArrowFiles(Table):
+    """Record batches of IPC files."""
 
     name: str
     columns: tuple[str, ...]
     units: Mapping[str, str]
     pieces: tuple[Piece, ...]
-    shuffled: bool = False
-    skipped: tuple[str, ...] = ()
+    units_by_file: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def open(cls, name: str, paths: Sequence[Path]) -> ArrowFiles:
         """Read the footers."""
         pieces: list[Piece] = []
-        schema: pa.Schema | None = None
+        columns: tuple[str, ...] = ()
+        units: dict[str, Mapping[str, str]] = {}
         for path in paths:
-            reader = _reader(str(path))
-            schema = schema or reader.schema
-            first = 0
-            for index in range(reader.num_record_batches):
-                rows = reader.get_batch(index).num_rows
-                pieces += [Piece(str(path), "record batch", index, rows, first)] if rows else []
-                first += rows
-        assert schema is not None
-        return cls(name, tuple(schema.names), units_of(schema), tuple(pieces))
+            reader = ipc_reader(str(path))
+            columns = columns or tuple(reader.schema.names)
+            units[str(path)] = units_of(reader.schema)
+            pieces += _batches(str(path), reader)
+        return cls(name, columns, merged(units), tuple(pieces), units)
+
+    def file_units(self, file: str) -> Mapping[str, str]:
+        """Units in the metadata of a file."""
+        return self.units_by_file.get(file, self.units)
 
     def read(self, piece: Piece, columns: Sequence[str], floats: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
         """The blocks of a record batch."""
         import pyarrow as pa
 
         try:
-            batch = _reader(piece.file).get_batch(piece.index).select(list(columns))
-        except (OSError, KeyError, pa.ArrowException) as problem:
+            batch = ipc_reader(piece.file, tuple(columns)).get_batch(piece.index).select(list(columns))
+        except (OSError, KeyError, IndexError, pa.ArrowException) as problem:
             raise ReadError(f"{piece} is damaged or cannot be read: {problem}") from problem
+        if batch.num_rows != piece.rows:
+            raise ReadError(f"{piece} has {batch.num_rows} rows where {piece.rows} were expected")
         for start in range(0, batch.num_rows, BLOCK_ROWS):
             yield batch.slice(start, BLOCK_ROWS)
 
 
+def _batches(path: str, reader: Any) -> Iterator[Piece]:
+    """The record batches of a file that have rows."""
+    import pyarrow as pa
+
+    first = 0
+    for index in range(reader.num_record_batches):
+        try:
+            rows = reader.get_batch(index).num_rows
+        except (OSError, pa.ArrowException) as problem:
+            raise ReadError(f"{path}, record batch {index} is damaged: {problem}") from problem
+        if rows:
+            yield Piece(path, "record batch", index, rows, first)
+        first += rows
+
+
 @dataclass(frozen=True)
-class MemoryTable:
+class MemoryTable(Table):
     """An Arrow table in memory."""
 
     table: pa.Table
     units: Mapping[str, str]
     name: str = "table in memory"
-    shuffled: bool = False
 
     @property
-    def columns(self) -> tuple[str, ...]:
+    def columns(self) -> tuple[str, ...]:  # type: ignore[override]
         return tuple(self.table.column_names)
 
     @property
-    def pieces(self) -> tuple[Piece, ...]:
+    def pieces(self) -> tuple[Piece, ...]:  # type: ignore[override]
         starts = range(0, self.table.num_rows, BLOCK_ROWS)
         sizes = [min(BLOCK_ROWS, self.table.num_rows - start) for start in starts]
         return tuple(
@@ -84,14 +105,27 @@ def memory_table(data: Any, name: str) -> MemoryTable:
     """Anything with an Arrow stream as a table in memory."""
     import pyarrow as pa
 
-    table = data if isinstance(data, pa.Table) else pa.table(data)
-    return MemoryTable(table, units_of(table.schema), name)
+    try:
+        table = data if isinstance(data, pa.Table) else pa.table(data)
+    except (pa.ArrowException, ValueError, TypeError) as problem:
+        raise ValueError(f"{name} cannot be read: {problem}") from problem
+    return MemoryTable(masked_columns(table), units_of(table.schema), name)
 
 
 def units_of(schema: pa.Schema) -> dict[str, str]:
-    """Units in the metadata of a schema's fields."""
+    """Units in the metadata of a schema's fields, or in that of astropy."""
+    described = (schema.metadata or {}).get(b"table_meta_yaml", b"").decode(errors="replace")
+    found, _ = described_columns(described.splitlines())
     metadata = {column.name: column.metadata or {} for column in schema}
-    return {name: facts[b"unit"].decode() for name, facts in metadata.items() if facts.get(b"unit")}
+    return found | {name: facts[b"unit"].decode() for name, facts in metadata.items() if facts.get(b"unit")}
+
+
+def merged(units: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """The units of a table of files: of each column, the first that a file says."""
+    found: dict[str, str] = {}
+    for ours in units.values():
+        found = {**ours, **found}
+    return found
 
 
 def with_units(schema: pa.Schema, units: Mapping[str, str]) -> pa.Schema:
@@ -102,19 +136,24 @@ def with_units(schema: pa.Schema, units: Mapping[str, str]) -> pa.Schema:
     return pa.schema(fields)
 
 
-def _reader(path: str) -> Any:
+def ipc_reader(path: str, columns: tuple[str, ...] | None = None) -> Any:
+    """What reads the record batches of a file, or some of their columns."""
     try:
-        return _mapped(path, os.path.getmtime(path))
+        return _opened(path, os.stat(path).st_mtime_ns, columns)
     except OSError as problem:
         raise ReadError(f"{path} cannot be read: {problem}") from problem
 
 
-@lru_cache(maxsize=4)
-def _mapped(path: str, changed: float) -> Any:
-    """The file mapped into memory, as it was when last changed."""
+@lru_cache(maxsize=8)
+def _opened(path: str, changed: int, columns: tuple[str, ...] | None) -> Any:
+    """The file as it was when last changed."""
     import pyarrow as pa
 
     try:
-        return pa.ipc.open_file(pa.memory_map(path))
+        whole = pa.ipc.open_file(pa.OSFile(path))
+        if columns is None:
+            return whole
+        wanted = [i for i, name in enumerate(whole.schema.names) if name in columns]
+        return pa.ipc.open_file(pa.OSFile(path), options=pa.ipc.IpcReadOptions(included_fields=wanted))
     except (OSError, pa.ArrowException) as problem:
-        raise ReadError(f"{path} is damaged or no Arrow IPC file: {problem}") from problem
+        raise ReadError(f"{path} is damaged or not an Arrow IPC file: {problem}") from problem

@@ -8,14 +8,14 @@ from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, Any
 
-from .table import Piece, blocks_of
+from .table import Piece, Table, blocks_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 @dataclass(frozen=True)
-class PartitionTable:
+class PartitionTable(Table):
     """One partition, as a pandas table in memory, under its number in the whole."""
 
     name: str
@@ -23,7 +23,6 @@ class PartitionTable:
     pieces: tuple[Piece, ...]
     partition: Any = field(repr=False, compare=False)
     units: Mapping[str, str] = field(default_factory=dict)
-    shuffled: bool = False
 
     def read(self, piece: Piece, columns: Sequence[str], floats: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
         """Its blocks, whichever piece is asked for."""
@@ -33,7 +32,7 @@ class PartitionTable:
 
 
 @dataclass(frozen=True)
-class DaskTable:
+class DaskTable(Table):
     """All partitions; each is a piece."""
 
     name: str
@@ -41,7 +40,7 @@ class DaskTable:
     pieces: tuple[Piece, ...]
     frame: Any = field(repr=False, compare=False)
     units: Mapping[str, str] = field(default_factory=dict)
-    shuffled: bool = False
+    remote = True
 
     @classmethod
     def open(cls, data: Any) -> DaskTable:

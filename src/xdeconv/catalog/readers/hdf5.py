@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .table import BLOCK_ROWS, Piece, ReadError, need, record_batch
+from .arrow import merged
+from .table import BLOCK_ROWS, Piece, ReadError, Table, need, record_batch
+from .text import described_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 @dataclass(frozen=True)
-class Hdf5Table:
+class Hdf5Table(Table):
     """Slices of the datasets of one or more files."""
 
     name: str
     columns: tuple[str, ...]
     units: Mapping[str, str]
     pieces: tuple[Piece, ...]
-    shuffled: bool = False
-    skipped: tuple[str, ...] = ()
+    units_by_file: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def open(cls, name: str, paths: Sequence[Path]) -> Hdf5Table:
         """Find the columns of the first file and the lengths of all."""
         pieces: list[Piece] = []
         columns: tuple[str, ...] = ()
-        units: dict[str, str] = {}
+        units: dict[str, Mapping[str, str]] = {}
         for path in paths:
             with _file(str(path)) as file:
                 found = _columns(file, str(path))
@@ -39,8 +40,12 @@ class Hdf5Table:
                 starts = range(0, rows, BLOCK_ROWS)
                 pieces += [Piece(str(path), "block", i, min(BLOCK_ROWS, rows - s), s) for i, s in enumerate(starts)]
                 columns = columns or tuple(found)
-                units = units or {name: c.unit for name, c in found.items() if c.unit}
-        return cls(name, columns, units, tuple(pieces))
+                units[str(path)] = {name: c.unit for name, c in found.items() if c.unit}
+        return cls(name, columns, merged(units), tuple(pieces), units)
+
+    def file_units(self, file: str) -> Mapping[str, str]:
+        """Units that a file says."""
+        return self.units_by_file[file]
 
     def read(self, piece: Piece, columns: Sequence[str], floats: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
         """A slice of the rows."""
@@ -48,8 +53,16 @@ class Hdf5Table:
         try:
             with _file(piece.file) as file:
                 found = _columns(file, piece.file)
+                absent = [name for name in columns if name not in found]
+                if absent:
+                    raise ReadError(f"{piece.file} has no column {absent[0]!r}, which other files of {self.name} have")
                 values = {name: found[name].read(rows) for name in columns}
-        except (OSError, KeyError, ValueError) as problem:
+                short = [name for name, part in values.items() if len(part) != piece.rows]
+                if short:
+                    raise ReadError(f"{piece} is damaged: column {short[0]} ends too early")
+        except ReadError:
+            raise
+        except (OSError, KeyError, ValueError, RuntimeError, TypeError) as problem:
             raise ReadError(f"{piece} is damaged or cannot be read: {problem}") from problem
         yield record_batch(values)
 
@@ -73,27 +86,59 @@ def _file(path: str) -> Any:
     try:
         return h5py.File(path, "r")
     except OSError as problem:
-        raise ReadError(f"{path} is damaged or no HDF5 file: {problem}") from problem
+        raise ReadError(f"{path} is damaged or not an HDF5 file: {problem}") from problem
 
 
 def _columns(file: Any, path: str) -> dict[str, _Column]:
-    """Columns by name: those of vaex if there are any, else all one-dimensional datasets of the commonest length."""
-    vaex = file.get("table/columns")
-    if vaex is not None:
-        named = {name: group for name, group in vaex.items() if "data" in group}
-        return {n: _Column(g["data"], mask=g.get("mask"), unit=_unit(g) or _unit(g["data"])) for n, g in named.items()}
+    """Columns by name: those of vaex if there are any, else of a compound dataset, else one-dimensional datasets."""
+    try:
+        return _vaex(file) or _compound(file, path) or _flat(file, path)
+    except (RuntimeError, KeyError, TypeError, AttributeError) as problem:
+        raise ReadError(f"{path} is damaged: {problem}") from problem
+
+
+def _vaex(file: Any) -> dict[str, _Column]:
+    named = {name: group for name, group in (file.get("table/columns") or {}).items() if "data" in group}
+    return {n: _Column(g["data"], mask=g.get("mask"), unit=_unit(g) or _unit(g["data"])) for n, g in named.items()}
+
+
+def _datasets(file: Any) -> dict[str, Any]:
+    """One-dimensional datasets by their paths."""
+    h5py = need("h5py")
     found: dict[str, Any] = {}
-    file.visititems(lambda name, item: found.update({name: item}) if getattr(item, "ndim", 0) == 1 else None)
-    compound = [item for item in found.values() if item.dtype.names]
-    if compound:
-        return {name: _Column(compound[0], name) for name in compound[0].dtype.names}
+
+    def visit(name: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset) and item.ndim == 1:
+            found[name] = item
+
+    file.visititems(visit)
+    return found
+
+
+def _compound(file: Any, path: str) -> dict[str, _Column]:
+    """The fields of the one compound dataset, with the units that astropy keeps beside it."""
+    tables = {name: item for name, item in _datasets(file).items() if item.dtype.names}
+    if len(tables) > 1:
+        raise ReadError(f"{path} holds {len(tables)} tables ({', '.join(tables)}): copy one into a file of its own")
+    for name, item in tables.items():
+        beside = file.get(f"{name}.__table_column_meta__")
+        lines = [] if beside is None else [bytes(line).decode(errors="replace") for line in beside[:]]
+        units, _ = described_columns(lines)
+        return {field: _Column(item, field, unit=units.get(field, "")) for field in item.dtype.names}
+    return {}
+
+
+def _flat(file: Any, path: str) -> dict[str, _Column]:
+    """Datasets of the commonest length, by their last name, or by their whole path where two end alike."""
+    found = _datasets(file)
     if not found:
         raise ReadError(f"{path} has no columns: no one-dimensional dataset")
     lengths = [len(item) for item in found.values()]
     most = max(set(lengths), key=lengths.count)
-    return {
-        name.rsplit("/", 1)[-1]: _Column(item, unit=_unit(item)) for name, item in found.items() if len(item) == most
-    }
+    long = {name: item for name, item in found.items() if len(item) == most}
+    ends = [name.rsplit("/", 1)[-1] for name in long]
+    return {name if ends.count(end) > 1 else end: _Column(item, unit=_unit(item))
+            for end, (name, item) in zip(ends, long.items(), strict=True)}  # fmt: skip
 
 
 def _unit(item: Any) -> str:

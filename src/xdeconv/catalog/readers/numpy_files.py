@@ -1,8 +1,9 @@
-"""NumPy files and arrays: .npy by memory map, .npz with one array a column."""
+"""NumPy files and arrays: .npy in slices, .npz with one array per column, unpacked as it is read."""
 
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,30 +11,30 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .table import BLOCK_ROWS, Piece, ReadError, record_batch
+from ...rows.tables import aligned_columns
+from .table import BLOCK_ROWS, Piece, ReadError, Table, record_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+DAMAGE = (OSError, ValueError, EOFError, KeyError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error)
+
 
 @dataclass(frozen=True)
-class ArrayTable:
-    """Columns of arrays (n,) that may be memory maps."""
+class ArrayTable(Table):
+    """Columns of arrays (n,) in memory."""
 
     arrays: Mapping[str, Any]
     name: str = "array in memory"
     units: Mapping[str, str] = field(default_factory=dict)
-    shuffled: bool = False
 
     @property
-    def columns(self) -> tuple[str, ...]:
+    def columns(self) -> tuple[str, ...]:  # type: ignore[override]
         return tuple(self.arrays)
 
     @property
-    def pieces(self) -> tuple[Piece, ...]:
-        rows = len(next(iter(self.arrays.values())))
-        starts = range(0, rows, BLOCK_ROWS)
-        return tuple(Piece(self.name, "block", i, min(BLOCK_ROWS, rows - s), s) for i, s in enumerate(starts))
+    def pieces(self) -> tuple[Piece, ...]:  # type: ignore[override]
+        return _pieces(self.name, len(next(iter(self.arrays.values()))))
 
     def read(self, piece: Piece, columns: Sequence[str], floats: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
         """A slice of the rows."""
@@ -41,33 +42,170 @@ class ArrayTable:
         yield record_batch({name: self.arrays[name][rows] for name in columns})
 
 
+def _pieces(name: str, rows: int) -> tuple[Piece, ...]:
+    return tuple(
+        Piece(name, "block", i, min(BLOCK_ROWS, rows - s), s) for i, s in enumerate(range(0, rows, BLOCK_ROWS))
+    )
+
+
 def array_table(array: Any, name: str, names: Sequence[str] | None = None) -> ArrayTable:
     """A structured array, an (n, p) array whose columns are called ``names`` (or x0, x1, ...), or a dict of columns."""
     if isinstance(array, Mapping):
-        columns = {str(key): np.ma.asanyarray(value) for key, value in array.items()}
+        columns = {str(key): np.ma.asanyarray(value) for key, value in aligned_columns(array).items()}
     elif array.dtype.names:
         columns = {key: array[key] for key in array.dtype.names}
     else:
         wide = array if array.ndim == 2 else array[:, None]
-        chosen = list(names or [f"x{i}" for i in range(wide.shape[1])])
-        if wide.ndim != 2 or len(chosen) != wide.shape[1]:
-            raise ValueError(f"{name} has shape {array.shape}: name each of its columns, got {chosen}")
+        chosen = _chosen(wide.shape, name, names)
         columns = {key: wide[:, i] for i, key in enumerate(chosen)}
-    lengths = {key: len(value) for key, value in columns.items()}
+    lengths = {key: len(value) if value.ndim else 0 for key, value in columns.items()}
     if len(set(lengths.values())) != 1:
         raise ValueError(f"{name} has columns of different lengths: {lengths}")
     return ArrayTable(columns, name)
 
 
-def read_numpy(path: Path, names: Sequence[str] | None = None) -> ArrayTable:
-    """A .npy file by memory map, or a .npz file."""
+def _chosen(shape: tuple[int, ...], name: str, names: Sequence[str] | None) -> list[str]:
+    chosen = list(names or [f"x{i}" for i in range(shape[-1])])
+    if len(shape) != 2 or len(chosen) != shape[1]:
+        raise ValueError(f"{name} has shape {shape}: name each of its columns, got {chosen}")
+    return chosen
+
+
+def read_numpy(path: Path, names: Sequence[str] | None = None) -> Table:
+    """A .npy or a .npz file; neither is read before its rows are wanted."""
     try:
-        found = _arrays(path) if path.suffix == ".npz" else np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as problem:
-        raise ReadError(f"{path} is damaged or no NumPy file: {problem}") from problem
-    return array_table(found, str(path), names)
+        return _npz(path) if path.suffix == ".npz" else _npy(path, names)
+    except DAMAGE as problem:
+        raise ReadError(f"{path} is damaged or not a NumPy file: {problem}") from problem
 
 
-def _arrays(path: Path) -> dict[str, np.ndarray]:
+@dataclass(frozen=True)
+class _Array:
+    """What the header of an array in a file says, and where its numbers begin."""
+
+    shape: tuple[int, ...]
+    by_columns: bool
+    kind: np.dtype
+    offset: int
+
+
+def _array(file: Any) -> _Array:
+    version = np.lib.format.read_magic(file)
+    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
+    if read is None:
+        raise ValueError(f"version {version} of the format is not known")
+    shape, by_columns, kind = read(file)
+    if kind.hasobject:
+        raise ValueError("it holds Python objects, which are not read")
+    return _Array(shape, by_columns, kind, file.tell())
+
+
+# .npy
+
+
+@dataclass(frozen=True)
+class NpyTable(Table):
+    """A structured array, or one of numbers, read in slices; a file that shrinks under a map ends the process."""
+
+    name: str
+    columns: tuple[str, ...]
+    pieces: tuple[Piece, ...]
+    array: _Array
+    units: Mapping[str, str] = field(default_factory=dict)
+
+    def read(self, piece: Piece, columns: Sequence[str], floats: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
+        """A slice of the rows."""
+        try:
+            with open(piece.file, "rb") as file:
+                values = self._by_columns(file, piece, columns) if self._scattered else self._rows(file, piece, columns)
+        except DAMAGE as problem:
+            raise ReadError(f"{piece} is damaged or cannot be read: {problem}") from problem
+        yield record_batch(values)
+
+    @property
+    def _scattered(self) -> bool:
+        return self.array.by_columns and len(self.array.shape) == 2
+
+    def _rows(self, file: Any, piece: Piece, columns: Sequence[str]) -> dict[str, np.ndarray]:
+        width = self.array.shape[1] if len(self.array.shape) == 2 else 1
+        block = self._numbers(file, piece.first * width, (piece.rows or 0) * width)
+        if self.array.kind.names:
+            return {name: block[name] for name in columns}
+        wide = block.reshape(-1, width)
+        return {name: wide[:, self.columns.index(name)] for name in columns}
+
+    def _by_columns(self, file: Any, piece: Piece, columns: Sequence[str]) -> dict[str, np.ndarray]:
+        starts = {name: self.columns.index(name) * self.array.shape[0] + piece.first for name in columns}
+        return {name: self._numbers(file, start, piece.rows or 0) for name, start in starts.items()}
+
+    def _numbers(self, file: Any, first: int, count: int) -> np.ndarray:
+        file.seek(self.array.offset + first * self.array.kind.itemsize)
+        content = file.read(count * self.array.kind.itemsize)
+        if len(content) < count * self.array.kind.itemsize:
+            raise ValueError("it ends before its rows do")
+        return np.frombuffer(content, dtype=self.array.kind)
+
+
+def _npy(path: Path, names: Sequence[str] | None) -> NpyTable:
     with open(path, "rb") as file:
-        return dict(np.load(file, allow_pickle=False))
+        array = _array(file)
+    if array.offset + int(np.prod(array.shape, dtype=object)) * array.kind.itemsize > path.stat().st_size:
+        raise ValueError("it ends before its rows do")
+    if array.kind.names and len(array.shape) == 1:
+        columns = tuple(array.kind.names)
+    else:
+        columns = tuple(_chosen(array.shape if len(array.shape) != 1 else (*array.shape, 1), str(path), names))
+    return NpyTable(str(path), columns, _pieces(str(path), array.shape[0]), array)
+
+
+# .npz
+
+
+@dataclass(frozen=True)
+class NpzTable(Table):
+    """Arrays (n,) of a zip file, unpacked block by block, side by side."""
+
+    name: str
+    columns: tuple[str, ...]
+    pieces: tuple[Piece, ...]
+    units: Mapping[str, str] = field(default_factory=dict)
+
+    def read(self, piece: Piece, columns: Sequence[str], floats: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
+        """All rows, in blocks; the end of each array tells whether it is whole."""
+        try:
+            with zipfile.ZipFile(piece.file) as archive:
+                files = {name: archive.open(f"{name}.npy") for name in columns}
+                kinds = {name: _array(file).kind for name, file in files.items()}
+                for start in range(0, piece.rows or 0, BLOCK_ROWS):
+                    rows = min(BLOCK_ROWS, (piece.rows or 0) - start)
+                    yield record_batch({name: _unpacked(files[name], kinds[name], rows) for name in columns})
+                for file in files.values():
+                    if file.read(1):
+                        raise ValueError("it has more numbers than its header says")
+        except DAMAGE as problem:
+            raise ReadError(f"{piece} is damaged or cannot be read: {problem}") from problem
+
+
+def _unpacked(file: Any, kind: np.dtype, rows: int) -> np.ndarray:
+    content = file.read(rows * kind.itemsize)
+    if len(content) < rows * kind.itemsize:
+        raise ValueError("it ends before its rows do")
+    return np.frombuffer(content, dtype=kind)
+
+
+def _npz(path: Path) -> NpzTable:
+    with zipfile.ZipFile(path) as archive:
+        members = [name for name in archive.namelist() if name.endswith(".npy")]
+        if len(set(members)) < len(members):
+            raise ValueError("names of its arrays must be unique")
+        arrays = {}
+        for member in members:
+            with archive.open(member) as file:
+                arrays[member.removesuffix(".npy")] = _array(file)
+    shapes = {name: array.shape for name, array in arrays.items()}
+    if len({*shapes.values()}) != 1 or any(len(shape) != 1 for shape in shapes.values()):
+        raise ValueError(f"its arrays must be columns of one length, got {shapes}")
+    if any(array.kind.names for array in arrays.values()):
+        raise ValueError("its arrays must be plain columns, not tables")
+    rows = next(iter(shapes.values()))[0]
+    return NpzTable(str(path), tuple(arrays), (Piece(str(path), "", 0, rows),) if rows else ())

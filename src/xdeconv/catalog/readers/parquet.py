@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .arrow import units_of
-from .table import BLOCK_ROWS, Piece, ReadError
+from .arrow import merged, units_of
+from .table import BLOCK_ROWS, Piece, ReadError, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,29 +17,32 @@ PART = "row group"
 
 
 @dataclass(frozen=True)
-class ParquetTable:
+class ParquetTable(Table):
     """Row groups of one or more files with the same columns."""
 
     name: str
     columns: tuple[str, ...]
     units: Mapping[str, str]
     pieces: tuple[Piece, ...]
-    shuffled: bool = False
-    skipped: tuple[str, ...] = ()
-    stamps: Mapping[str, tuple[int, int]] = field(default_factory=dict, repr=False)
+    units_by_file: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def open(cls, name: str, paths: Sequence[Path]) -> ParquetTable:
         """Read the footers; a damaged one is an error that names its file."""
         pieces: list[Piece] = []
-        schema: pa.Schema | None = None
-        stamps = {str(path): _stamp(path) for path in paths}
+        columns: tuple[str, ...] = ()
+        units: dict[str, Mapping[str, str]] = {}
         for path in paths:
             metadata = _metadata(path)
-            schema = schema or metadata.schema.to_arrow_schema()
+            schema = metadata.schema.to_arrow_schema()
+            columns = columns or tuple(schema.names)
+            units[str(path)] = units_of(schema)
             pieces += _row_groups(str(path), metadata)
-        assert schema is not None
-        return cls(name, tuple(schema.names), units_of(schema), tuple(pieces), stamps=stamps)
+        return cls(name, columns, merged(units), tuple(pieces), units)
+
+    def file_units(self, file: str) -> Mapping[str, str]:
+        """Units in the metadata of a file."""
+        return self.units_by_file[file]
 
     def read(self, piece: Piece, columns: Sequence[str], floats: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
         """The blocks of a row group."""
@@ -47,21 +50,16 @@ class ParquetTable:
         import pyarrow.parquet as pq
 
         try:
-            if _stamp(Path(piece.file)) != self.stamps[piece.file]:
-                raise OSError("it has changed since it was opened")
             with pq.ParquetFile(piece.file) as file:  # no memory map: a file that shrinks under one ends the process
-                yield from file.iter_batches(BLOCK_ROWS, [piece.index], list(columns), use_threads=False)
+                absent = [name for name in columns if name not in file.schema_arrow.names]
+                if absent:
+                    raise ReadError(f"{piece.file} has no column {absent[0]!r}, which other files of {self.name} have")
+                for batch in file.iter_batches(BLOCK_ROWS, [piece.index], list(columns), use_threads=False):
+                    yield batch.select(list(columns))
+        except ReadError:
+            raise
         except (OSError, pa.ArrowException) as problem:
             raise ReadError(f"{piece} is damaged or cannot be read: {problem}") from problem
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    """What changes when a file does: its size and its time."""
-    try:
-        found = path.stat()
-    except OSError as problem:
-        raise ReadError(f"{path} cannot be read: {problem.strerror}") from problem
-    return found.st_size, found.st_mtime_ns
 
 
 def _metadata(path: Path) -> Any:
@@ -71,7 +69,7 @@ def _metadata(path: Path) -> Any:
     try:
         return pq.read_metadata(path)
     except (OSError, pa.ArrowException) as problem:
-        raise ReadError(f"{path} is damaged or no Parquet file: {problem}") from problem
+        raise ReadError(f"{path} is damaged or not a Parquet file: {problem}") from problem
 
 
 def _row_groups(file: str, metadata: Any) -> Iterator[Piece]:

@@ -1,16 +1,90 @@
-"""Prepared stores: shuffled Arrow shards with a manifest, read by memory map."""
+"""Prepared stores: shuffled Arrow shards with a manifest that must agree with them."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .arrow import ArrowFiles
-from .table import Piece, ReadError
+from .arrow import ArrowFiles, ipc_reader, units_of
+from .table import Piece, ReadError, Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 FORMAT, VERSION = "xdeconv store", 1
 MANIFEST = "manifest.json"
+AGAIN = "prepare the store again"
+
+
+@dataclass(frozen=True)
+class Checks:
+    """Which shards were found to be what the manifest says; each is looked at once."""
+
+    found: set[str] = field(default_factory=set)
+    lock: Any = field(default_factory=threading.Lock)
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        return Checks, ()
+
+
+@dataclass(frozen=True)
+class StoreTable(Table):
+    """The record batches of all shards; a shard's checksum is compared when it is first read."""
+
+    shards: ArrowFiles
+    checksums: Mapping[str, str] = field(repr=False)
+    reading: Mapping[str, Any] = field(default_factory=dict)
+    checks: Checks = field(default_factory=Checks, repr=False, compare=False)
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return self.shards.name
+
+    @property
+    def columns(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.shards.columns
+
+    @property
+    def units(self) -> Mapping[str, str]:  # type: ignore[override]
+        return self.shards.units
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:  # type: ignore[override]
+        return self.shards.pieces
+
+    def read(self, piece: Piece, columns: Sequence[str], floats: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
+        """The blocks of a record batch."""
+        with self.checks.lock:
+            if piece.file not in self.checks.found:
+                refuse_damage(piece.file, self.checksums[piece.file])
+                self.checks.found.add(piece.file)
+        yield from self.shards.read(piece, columns, floats)
+
+
+def refuse_damage(path: str, expected: str) -> None:
+    """Refuse a shard whose checksum is not the manifest's."""
+    if checksum(path) != expected:
+        raise ReadError(f"{path} is damaged: its checksum is not the manifest's; {AGAIN}")
+
+
+def checksum(path: str | Path) -> str:
+    """The SHA-256 of a file."""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as problem:
+        raise ReadError(f"{path} cannot be read: {problem.strerror}") from problem
+
+
+def manifest_checksum(manifest: Mapping[str, Any]) -> str:
+    """The SHA-256 of all that a manifest says, but for this."""
+    facts = {name: value for name, value in manifest.items() if name != "sha256"}
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -18,14 +92,16 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     try:
         found = json.loads(path.read_text())
-    except (OSError, ValueError) as problem:
+    except (OSError, ValueError, RecursionError) as problem:
         raise ReadError(f"{path} is damaged: {problem}") from problem
     if not isinstance(found, dict) or found.get("format") != FORMAT or found.get("version") != VERSION:
-        raise ReadError(f"{path} is no manifest of an xdeconv store, version {VERSION}")
+        raise ReadError(f"{path} is not the manifest of an xdeconv store, version {VERSION}")
+    if "sha256" in found and found["sha256"] != manifest_checksum(found):
+        raise ReadError(f"{path} is damaged: its checksum is not that of what it says; {AGAIN}")
     return found
 
 
-def open_store(folder: Path) -> ArrowFiles:
+def open_store(folder: Path) -> StoreTable:
     """A store as a table; a piece is a record batch of a shard."""
     manifest = read_manifest(folder)
     try:
@@ -34,18 +110,41 @@ def open_store(folder: Path) -> ArrowFiles:
         raise ReadError(f"{folder / MANIFEST} is damaged: {problem!r}") from problem
 
 
-def _open_shards(folder: Path, manifest: dict[str, Any]) -> ArrowFiles:
-    pieces: list[Piece] = []
-    for shard in manifest["shards"]:
-        path = folder / shard["file"]
-        size = path.stat().st_size if path.is_file() else None
-        if size != shard["bytes"]:
-            raise ReadError(f"{path} has {size} bytes and the manifest says {shard['bytes']}: prepare the store again")
-        step, rows = manifest["batch_rows"], shard["rows"]
-        if Path(shard["file"]).name != shard["file"] or not step > 0 or not 0 <= rows <= size:
-            raise ValueError(f"no shard can be {shard}")
-        starts = range(0, rows, step)
-        pieces += [Piece(str(path), "record batch", i, min(step, rows - s), s) for i, s in enumerate(starts)]
+def _open_shards(folder: Path, manifest: dict[str, Any]) -> StoreTable:
     names = tuple(column["name"] for column in manifest["columns"])
     units = {column["name"]: column["unit"] for column in manifest["columns"] if column.get("unit")}
-    return ArrowFiles(str(folder), names, units, tuple(pieces), shuffled=True)
+    pieces = [piece for shard in manifest["shards"] for piece in _shard(folder, shard, manifest["batch_rows"])]
+    if manifest["rows"] != sum(shard["rows"] for shard in manifest["shards"]):
+        raise ReadError(f"{folder / MANIFEST} does not agree with itself on the number of rows: {AGAIN}")
+    for shard in manifest["shards"]:
+        _refuse_other(folder / shard["file"], names, units, -(-shard["rows"] // manifest["batch_rows"]))
+    checksums = {str(folder / shard["file"]): str(shard["sha256"]) for shard in manifest["shards"]}
+    reading = manifest.get("reading", {})
+    if not isinstance(reading, dict):
+        raise ValueError("reading must be a table")
+    return StoreTable(ArrowFiles(str(folder), names, units, tuple(pieces)), checksums, reading)
+
+
+def _shard(folder: Path, shard: Mapping[str, Any], step: int) -> list[Piece]:
+    """The record batches that the manifest says of a shard."""
+    path = folder / shard["file"]
+    size = path.stat().st_size if path.is_file() else None
+    if size != shard["bytes"]:
+        raise ReadError(f"{path} has {size} bytes and the manifest says {shard['bytes']}: {AGAIN}")
+    rows = shard["rows"]
+    if Path(shard["file"]).name != shard["file"] or not step > 0 or not 0 <= rows <= size:
+        raise ValueError(f"no shard can be {shard}")
+    return [Piece(str(path), "record batch", i, min(step, rows - s), s) for i, s in enumerate(range(0, rows, step))]
+
+
+def _refuse_other(path: Path, names: tuple[str, ...], units: Mapping[str, str], batches: int) -> None:
+    """Refuse a shard with other columns, units or batches than the manifest says."""
+    reader = ipc_reader(str(path))
+    if tuple(reader.schema.names) != names:
+        raise ReadError(f"{path} has other columns than the manifest says: {AGAIN}")
+    if units_of(reader.schema) != dict(units):
+        raise ReadError(f"{path} has other units than the manifest says: {AGAIN}")
+    if reader.num_record_batches != batches:
+        raise ReadError(
+            f"{path} has {reader.num_record_batches} record batches and the manifest says {batches}: {AGAIN}"
+        )

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from ...rows.tables import exact_floats
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,31 +38,59 @@ class Piece:
         return f"{self.file}, {self.part} {self.index}" if self.part else self.file
 
 
-class Table(Protocol):
-    """Named columns in pieces that can be read in any order, each in blocks of bounded size."""
+class Table(ABC):
+    """Named columns in pieces that can be read in any order, each in blocks of bounded size.
 
-    @property
-    def name(self) -> str:
-        """What to call it."""
+    name      what to call it
+    columns   names of all columns
+    units     of those columns whose unit the file says
+    pieces    the parts, in the order of the rows
+    shuffled  whether any run of rows is a fair sample of all
+    skipped   files that could not be opened and were left out
+    reading   how its rows were said to be read, as arguments of xd.open, where it remembers that
+    remote    whether its rows live elsewhere, where :meth:`sum` can be worked out
+    """
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of all columns."""
+    name: str
+    columns: tuple[str, ...]
+    units: Mapping[str, str]
+    pieces: tuple[Piece, ...]
+    shuffled: bool = False
+    skipped: tuple[str, ...] = ()
+    reading: Mapping[str, Any] = MappingProxyType({})
+    remote = False
 
-    @property
-    def units(self) -> Mapping[str, str]:
-        """Units of those columns whose unit the file says."""
-
-    @property
-    def pieces(self) -> Sequence[Piece]:
-        """The parts, in the order of the rows."""
-
-    @property
-    def shuffled(self) -> bool:
-        """Whether any run of rows is a fair sample of all."""
-
+    @abstractmethod
     def read(self, piece: Piece, columns: Sequence[str], floats: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
         """Blocks of at most BLOCK_ROWS rows, in order; where a format has no types, those in ``floats`` are numbers."""
+
+    def file_units(self, file: str) -> Mapping[str, str]:
+        """Units that one of its files says."""
+        return self.units
+
+    def sum(self, work: Callable[[Any, int], Any], pieces: Sequence[int], columns: Sequence[str]) -> Any:
+        """The sum of work(partition, number) over some pieces, where these live elsewhere."""
+        raise NotImplementedError(f"{self.name} lives here")
+
+    def stamp(self) -> dict[str, Any]:
+        """What changes when the rows do, as JSON."""
+        return {"table": self.name, "rows": rows_of(self), "columns": list(self.columns), "sample": _sampled(self)}
+
+
+def _sampled(table: Table) -> str:
+    """A checksum of the first and the last piece."""
+    import hashlib
+
+    digest = hashlib.sha256()
+    for piece in {table.pieces[i].index: table.pieces[i] for i in (0, -1)}.values() if table.pieces else ():
+        for batch in table.read(piece, table.columns):
+            for column in batch.columns:
+                digest.update(str(column.type).encode())
+                for buffer in column.slice(0).buffers() if column.offset == 0 else ():
+                    digest.update(buffer if buffer is not None else b"-")
+                if column.offset:
+                    digest.update(repr(column.to_pylist()).encode())
+    return digest.hexdigest()
 
 
 def rows_of(table: Table) -> int | None:
@@ -68,17 +100,26 @@ def rows_of(table: Table) -> int | None:
 
 
 def numbers(batch: pa.RecordBatch, name: str) -> Array:
-    """A column as NumPy numbers: floats with NaN for null, whole numbers as they are when none is null."""
+    """A column as NumPy numbers: floats with NaN for null, whole numbers as they are when none is null; text as it is.
+
+    Text has None for null. Whole numbers of which some are null must fit into a float.
+    """
     import pyarrow as pa
 
     column = batch.column(name)
     kind = column.type
+    if pa.types.is_dictionary(kind):
+        column = column.dictionary_decode()
+        kind = column.type
     if pa.types.is_boolean(kind) or pa.types.is_decimal(kind) or pa.types.is_float16(kind) or pa.types.is_null(kind):
         column = column.cast(pa.float64())
-    elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return np.asarray(column.to_numpy(zero_copy_only=False), dtype=str)
+    elif pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return np.array(column.to_pylist(), dtype=object)
+    elif pa.types.is_integer(kind) and column.null_count:
+        missing = column.is_null().to_numpy(zero_copy_only=False)
+        return np.where(missing, np.nan, exact_floats(column.fill_null(0).to_numpy(), f"column {name}"))
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-        raise ValueError(f"column {name} is of type {kind}, which is no number")
+        raise ValueError(f"column {name} is of type {kind}, which is not a number")
     return column.to_numpy(zero_copy_only=False)
 
 

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import gzip
+import os
 import re
+import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .table import BLOCK_ROWS, Piece, ReadError
+from .table import BLOCK_ROWS, Piece, ReadError, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 NULLS = ["", "null", "NULL", "nan", "NaN", "NA", "N/A", "--", '""']
 BLOCK_BYTES = 1 << 22
-TYPES = {"float64": "float64", "float32": "float32", "float16": "float32", "bool": "bool", "string": "string",
+HEADER_CHARACTERS = 1 << 22  # of all that stands before the rows; what is longer is not a table
+TYPES = {"float64": "float64", "float32": "float32", "float16": "float32", "bool": "bool_", "string": "string",
          "int64": "int64", "int32": "int32", "int16": "int16", "int8": "int8", "uint8": "uint8",
          "uint64": "uint64", "uint32": "uint32", "uint16": "uint16"}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Header:
-    """What stands before the rows: lines to skip, column names, and units and types where the file says them."""
+    """What stands before the rows: lines to skip, column names, and units and types where it says them."""
 
     lines: int
     columns: tuple[str, ...]
@@ -33,15 +37,13 @@ class Header:
 
 
 @dataclass(frozen=True)
-class TextTable:
+class TextTable(Table):
     """Rows of text; the number of rows is known only after reading."""
 
     name: str
     columns: tuple[str, ...]
     units: Mapping[str, str]
     pieces: tuple[Piece, ...]
-    shuffled: bool = False
-    skipped: tuple[str, ...] = ()
 
     @classmethod
     def open(cls, name: str, paths: Sequence[Path]) -> TextTable:
@@ -49,15 +51,22 @@ class TextTable:
         header = read_header(str(paths[0]))
         return cls(name, header.columns, header.units, tuple(Piece(str(path)) for path in paths))
 
+    def file_units(self, file: str) -> Mapping[str, str]:
+        """Units in the header of a file."""
+        return read_header(file).units
+
     def read(self, piece: Piece, columns: Sequence[str], floats: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
         """The blocks of a file."""
         import pyarrow as pa
         import pyarrow.csv
 
         header, row = read_header(piece.file), 0
+        absent = [name for name in columns if name not in header.columns]
+        if absent:
+            raise ReadError(f"{piece} has no column {absent[0]!r}, which other files of {self.name} have")
         options = {
             "read_options": pa.csv.ReadOptions(
-                skip_rows=header.lines + 1, column_names=header.columns, block_size=BLOCK_BYTES, use_threads=False
+                skip_rows=header.lines, column_names=header.columns, block_size=BLOCK_BYTES, use_threads=False
             ),
             "parse_options": pa.csv.ParseOptions(delimiter=header.delimiter),
             "convert_options": pa.csv.ConvertOptions(
@@ -73,7 +82,15 @@ class TextTable:
                     for start in range(0, batch.num_rows, BLOCK_ROWS):
                         yield batch.slice(start, BLOCK_ROWS)
         except (OSError, pa.ArrowException, KeyError) as problem:
-            raise ReadError(f"{piece} cannot be read after row {row}: {problem}") from problem
+            raise ReadError(f"{piece} cannot be read after row {row}: {_named(str(problem), header)}") from problem
+
+
+def _named(problem: str, header: Header) -> str:
+    """What Arrow says of a column, with the column's name for its number."""
+    found = re.search(r"column #(\d+)", problem)
+    if found is None or int(found[1]) >= len(header.columns):
+        return problem
+    return problem.replace(found[0], f"column {header.columns[int(found[1])]}", 1)
 
 
 def _types(header: Header, columns: Sequence[str], floats: Collection[str]) -> dict[str, Any]:
@@ -91,34 +108,75 @@ def _types(header: Header, columns: Sequence[str], floats: Collection[str]) -> d
 
 def read_header(path: str) -> Header:
     """The header of a CSV or ECSV file."""
+    return _header_of(path, os.stat(path).st_mtime_ns if os.path.exists(path) else 0)
+
+
+@lru_cache(maxsize=64)
+def _header_of(path: str, changed: int) -> Header:
     comments: list[str] = []
+    left = HEADER_CHARACTERS
     try:
         with _text(path) as file:
-            for line in file:
+            while line := file.readline(left):
+                left -= len(line)
+                if left <= 0:
+                    raise ReadError(f"{path} has no rows within its first {HEADER_CHARACTERS:,} characters")
                 if not line.startswith("#"):
-                    return _header(comments, line)
+                    return _header(comments, line, path)
                 comments.append(line[1:].rstrip("\r\n"))
-    except (OSError, EOFError, UnicodeDecodeError) as problem:
-        raise ReadError(f"{path} is damaged or no text: {problem}") from problem
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as problem:
+        if isinstance(problem, ReadError):
+            raise
+        raise ReadError(f"{path} is damaged or not text: {problem}") from problem
     raise ReadError(f"{path} has no line of column names")
 
 
-def _header(comments: list[str], names: str) -> Header:
+def _header(comments: list[str], line: str, path: str) -> Header:
+    ecsv = bool(comments) and "ECSV" in comments[0]
+    if not ecsv and _numeric(line):
+        return _header_in_comment(comments, line, path)
+    delimiter = " " if ecsv else _guess(line)
+    for comment in comments:
+        found = re.match(r"^\s*delimiter:\s*(['\"]?)(.)\1", comment)
+        delimiter = found[2] if found else delimiter
+    units, types = described_columns(comments)
+    return Header(len(comments) + 1, _names(line, delimiter), delimiter, units, types)
+
+
+def _header_in_comment(comments: list[str], line: str, path: str) -> Header:
+    """The names that stand in the last comment, as NumPy and TOPCAT write them, where the first line is numbers."""
+    delimiter = _guess(line)
+    columns = _names(comments[-1].strip(), _guess(comments[-1].strip())) if comments else ()
+    if len(columns) != len(_names(line, delimiter)):
+        raise ReadError(f"{path} has no line of column names: its first line, {line.strip()[:60]!r}, is numbers")
+    return Header(len(comments), columns, delimiter, {}, {})
+
+
+def _names(line: str, delimiter: str) -> tuple[str, ...]:
+    return tuple(part.strip().strip('"') for part in line.rstrip("\r\n").split(delimiter))
+
+
+def _numeric(line: str) -> bool:
+    """Whether a line is a row of numbers, and not names; 0, 1, 2, ... are the names of unnamed columns."""
+    parts = _names(line, _guess(line))
+    if parts == tuple(map(str, range(len(parts)))):
+        return False
+    known = [part for part in parts if part not in NULLS]
+    return bool(known) and all(re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", part) for part in known)
+
+
+def described_columns(lines: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Units and types of columns, from astropy's description of a table."""
     units: dict[str, str] = {}
     types: dict[str, str] = {}
-    ecsv = bool(comments) and "ECSV" in comments[0]
-    delimiter = " " if ecsv else _guess(names)
     name = ""
-    for line in comments:
-        found = re.match(r"^\s*delimiter:\s*(['\"]?)(.)\1", line)
-        delimiter = found[2] if found else delimiter
+    for line in lines:
         name = _fact(line, "name") or name
         units |= {name: _fact(line, "unit") or ""} if _fact(line, "unit") else {}
         types |= {name: _fact(line, "datatype") or ""} if name and _fact(line, "datatype") else {}
         if line.strip().startswith("meta:"):
             break
-    columns = tuple(part.strip().strip('"') for part in names.rstrip("\r\n").split(delimiter))
-    return Header(len(comments), columns, delimiter, units, types)
+    return units, types
 
 
 def _fact(line: str, key: str) -> str | None:
@@ -135,4 +193,5 @@ def _guess(names: str) -> str:
 
 
 def _text(path: str) -> Any:
-    return gzip.open(path, "rt", encoding="utf-8") if path.endswith(".gz") else open(path, encoding="utf-8")
+    kind = "utf-8-sig"  # what Excel writes begins with a mark
+    return gzip.open(path, "rt", encoding=kind) if path.endswith(".gz") else open(path, encoding=kind)

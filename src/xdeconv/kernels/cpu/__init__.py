@@ -12,12 +12,14 @@ from torch import Tensor
 
 from ...rows.batch import Batch
 from ...system.threads import threads, together
+from ..groups import Groups, GroupSums
 from ..options import DEFAULT, Options
 from ..stats import Stats
 from .merge import InOrder
 from .triangles import inverse, unwhitened
 
 if TYPE_CHECKING:
+    from .groups import GroupRows
     from .pairs import Kind
 
 MAX_DIMENSION = 128
@@ -44,16 +46,31 @@ def accumulate(
     """The five sums over the rows of a batch; the same bits for any number of threads."""
     from .scratch import SUMS
 
-    k, d = means.shape
     run = _Run(log_weights, means, covariances, batch, SUMS, options.skip)
     sums, totals = run.chunks()
-    q, g, packed = run.kind.unpacked(sums)
-    a, b = np.tril_indices(d)
-    G = np.zeros((k, d, d))  # in NumPy, which never waits for other threads
-    G[:, a, b] = G[:, b, a] = packed
-    if run.whitening is not None:
-        g, G = unwhitened(run.whitening, g, G - q[..., None] * np.eye(d))
-    return Stats(torch.from_numpy(np.concatenate([totals, q.ravel(), g.ravel(), G.ravel()])), k, d)
+    return _stats(totals, sums, run.whitening, run.kind)
+
+
+def for_groups(batch: Batch, d: int) -> GroupRows:
+    """The batch as groups pick rows from it: one row after the other."""
+    from .groups import row_by_row
+
+    return row_by_row(batch, _kind(batch, d), _memory)
+
+
+def accumulate_groups(
+    log_weights: Tensor, means: Tensor, covariances: Tensor, rows: GroupRows, groups: Groups
+) -> GroupSums:
+    """The sums of every group of rows over its own components (g, m, ...); the same bits for any number of threads."""
+    from .groups import Work
+
+    m = means.shape[1]
+    log_weights, means, covariances = (t.detach().double().flatten(0, 1) for t in (log_weights, means, covariances))
+    components, _, whitening = _components(log_weights, means, covariances, rows.batch, rows.kind)
+    work = Work(rows, groups, components, m, _memory)
+    together("kernel", work.run, min(threads(), work.shares))
+    totals = np.array([float(groups.weight.sum()), work.loglik.sum()])
+    return GroupSums(_stats(totals, work.sums, whitening, rows.kind), torch.from_numpy(work.loglik), m)
 
 
 def log_prob(
@@ -87,15 +104,12 @@ class _Run:
         from . import blocks
         from . import loops as numba_rows
         from . import scratch as numba_memory
-        from .pairs import Kind
 
         k, d = means.shape
         log_weights, means, covariances = (t.detach().double() for t in (log_weights, means, covariances))
         n, p, projected = batch.n, batch.p, batch.projection is not None
-        noise = "shared" if batch.shared else "full" if batch.full else "diagonal"
-        layout = blocks.Blocked if max(d, p) > blocks.unrolled(noise) else Kind
-        kind = layout(d, p, noise, projected, not batch.shared and (batch.missing or projected), _bits(batch))
-        cheap = layout is Kind and want == numba_memory.LOG_PROB
+        kind = _kind(batch, d)
+        cheap = not isinstance(kind, blocks.Blocked) and want == numba_memory.LOG_PROB
         worth = d >= BOUND_DIMENSION and k >= (BOUND_DENSITIES if cheap else BOUND_COMPONENTS)
         bounded = skip and worth and not projected and not batch.shared
         self.kind, self.k, self.n = kind, k, n
@@ -113,6 +127,7 @@ class _Run:
             (empty if batch.label is None else batch.label).long().numpy(),
             unit + 0.5 * math.log(2 * math.pi),
             (1 / covariances.diagonal(dim1=1, dim2=2).mean(0)).numpy(),
+            (torch.empty(0) if batch.background is None else batch.background).double().numpy(),
         )  # fmt: skip
         dtype = self.components.dtype
         self.log_prob = np.empty(n if want == numba_memory.LOG_PROB else 0, dtype)
@@ -150,8 +165,27 @@ def _memory(numbers: int, dtype: np.dtype) -> np.ndarray:
     return memory[start : start + numbers * dtype.itemsize].view(dtype)
 
 
-def _bits(batch: Batch) -> int:
-    return 32 if batch.dtype == torch.float32 else 64
+def _kind(batch: Batch, d: int) -> Kind:
+    """What kernels are compiled for to take a batch."""
+    from .blocks import Blocked, unrolled
+    from .pairs import Kind
+
+    noise = "shared" if batch.shared else "full" if batch.full else "diagonal"
+    masked = not batch.shared and (batch.missing or batch.projection is not None)
+    layout = Blocked if max(d, batch.p) > unrolled(noise) else Kind
+    return layout(d, batch.p, noise, batch.projection is not None, masked, 32 if batch.dtype == torch.float32 else 64)
+
+
+def _stats(totals: np.ndarray, sums: np.ndarray, whitening: np.ndarray | None, kind: Kind) -> Stats:
+    """Sums as the loops leave them (k, ...) in the form that methods read; in NumPy, which never waits for threads."""
+    k, d = len(sums), kind.d
+    q, g, packed = kind.unpacked(sums)
+    a, b = np.tril_indices(d)
+    G = np.zeros((k, d, d))
+    G[:, a, b] = G[:, b, a] = packed
+    if whitening is not None:
+        g, G = unwhitened(whitening, g, G - q[..., None] * np.eye(d))
+    return Stats(torch.from_numpy(np.concatenate([totals, q.ravel(), g.ravel(), G.ravel()])), k, d)
 
 
 def _components(

@@ -15,6 +15,7 @@ from numba.extending import intrinsic
 from .lanes import VECTOR_BYTES
 from .scratch import LEVELS, LOG_JOINT, LOG_PROB, PATTERNS, SUMS, WINDOW, signature
 from .tiles import (  # fmt: skip
+    BACK,
     CONSTANT,
     CUT,
     LARGEST,
@@ -71,7 +72,7 @@ def _sort_by_noise(x, noise, spread, window, rows, full, keys, counts, order):  
 
 
 @njit(nogil=True, error_model="numpy")
-def _fill(x, noise, projection, weight, unit, window, first, rows, block, order, table, state):  # type: ignore[no-untyped-def]
+def _fill(x, noise, projection, weight, unit, background, window, first, rows, block, order, table, state):  # type: ignore[no-untyped-def]
     """Copy a tile of rows one after the other, filled up to whole groups with the last row at no weight."""
     p = len(unit)
     for i in range(block):
@@ -84,6 +85,9 @@ def _fill(x, noise, projection, weight, unit, window, first, rows, block, order,
             table[i, a] = value
             if value == value:
                 state[CONSTANT, i] += unit[a]
+    for i in range(block):
+        row = window + order[first + min(i, rows - 1)]
+        state[BACK, i] = background[row] + state[CONSTANT, i] if background.size else -np.inf
     for a in range(len(noise)):
         for i in range(block):
             table[i, p + a] = noise[a, window + order[first + min(i, rows - 1)]]
@@ -124,7 +128,7 @@ def _add_prior(prior, label, window, first, rows, order, joint):  # type: ignore
 @njit(nogil=True, error_model="numpy")
 def _find_largest(step, joint_at, state_at, state, k, groups, block):  # type: ignore[no-untyped-def]
     for i in range(block):
-        state[LARGEST, i] = -np.inf
+        state[LARGEST, i] = state[BACK, i]
     _call(step, joint_at, k, groups, state_at, 0, 0)
 
 
@@ -148,7 +152,7 @@ def loop(bits: int) -> Callable[..., None]:
     # fmt: off
     def chunk(  # type: ignore[no-untyped-def]
         steps, shape, at, memory, components, pivots, x, noise, projection, weight, prior, label, unit, spread,
-        start, stop, log_prob, log_joint, sums, totals,
+        background, start, stop, log_prob, log_joint, sums, totals,
     ):
         # fmt: on
         """Rows start to stop: log_prob (n,), log_joint (n, k), or sums (k, ...) and totals (rows, loglik)."""
@@ -165,7 +169,8 @@ def loop(bits: int) -> Callable[..., None]:
                 rows = min(shape.tile, window_rows - first)
                 groups = -(-rows // W)
                 block = groups * W
-                _fill(x, noise, projection, weight, unit, window, first, rows, block, order, memory.table, state)
+                _fill(x, noise, projection, weight, unit, background, window, first, rows, block, order, memory.table,
+                      state)  # fmt: skip
                 _call(steps.groups_of_table, at.table, at.every, block, at.rows, 0, at.work)
 
                 # Bound every pair from above, every row's total from below, by the pair with the highest bound.
@@ -201,8 +206,8 @@ def loop(bits: int) -> Callable[..., None]:
                             state[CUT, i] += prior[label[row] if label.size else row, memory.best[i]]
                         if not state[LARGEST, i] < state[CUT, i] + NEAR:
                             near = False
-                        state[LARGEST, i] = state[CUT, i]
-                        state[CUT, i] += math.log(budget / k)
+                        state[LARGEST, i] = state[BACK, i] if state[BACK, i] > state[CUT, i] else state[CUT, i]
+                        state[CUT, i] = state[LARGEST, i] + math.log(budget / k)
 
                 # log alpha N of every pair, or of those that are not skipped.
                 for j in range(k):
@@ -232,7 +237,7 @@ def loop(bits: int) -> Callable[..., None]:
                 for i in range(block):
                     if state[LARGEST, i] == -np.inf or (prior.size and np.isnan(state[LARGEST, i])):
                         state[LARGEST, i] = 0
-                    state[TOTAL, i] = 0
+                    state[TOTAL, i] = math.exp(state[BACK, i] - state[LARGEST, i])
                     for t in range(TAILS):
                         state[TAIL + t, i] = 0
                 _call(steps.exponentials, at.joint, k, groups, at.state, 0, 0)

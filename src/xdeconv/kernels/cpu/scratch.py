@@ -172,23 +172,25 @@ def places(memory: Scratch, components: np.ndarray) -> Places:
     return Places(**fields, components=components.ctypes.data)
 
 
+def memory_types(number: Any) -> list[Any]:
+    """The types of scratch memory for a number type."""
+    axes = {"state": 2, "table": 2, "joint": 2, "bound": 2, "least": 2, "most": 2, "lanes": 3}
+    integers = dict.fromkeys(("order", "keys", "counts", "every", "index", "best"), types.int32)
+    kinds = integers | {"count": types.int64, "work": types.int64}
+    return [types.Array(kinds.get(name, number), axes.get(name, 1), "C") for name in Scratch._fields]
+
+
 def signature(number: Any) -> Any:
-    """The types of ``numba_rows.chunk``'s arguments for a number type; views of bigger arrays are welcome as data."""
+    """The types of ``loops.chunk``'s arguments for a number type; views of bigger arrays are welcome as data."""
     whole, real = types.int64, types.float64
 
     def array(kind: Any, axes: int, layout: Any = "C") -> Any:
         return types.Array(kind, axes, layout)
 
-    axes = {"state": 2, "table": 2, "joint": 2, "bound": 2, "least": 2, "most": 2, "lanes": 3}
-    integers = dict.fromkeys(("order", "keys", "counts", "every", "index", "best"), types.int32) | {
-        "count": whole,
-        "work": whole,
-    }
-    memory = [array(integers.get(name, number), axes.get(name, 1)) for name in Scratch._fields]
     return types.void(
         types.NamedUniTuple(whole, len(Steps._fields), Steps), types.NamedUniTuple(whole, len(Shape._fields), Shape),
-        types.NamedUniTuple(whole, len(Places._fields), Places), types.NamedTuple(memory, Scratch),
+        types.NamedUniTuple(whole, len(Places._fields), Places), types.NamedTuple(memory_types(number), Scratch),
         array(number, 2), array(number, 2), array(number, 2, "A"), array(number, 2, "A"), array(number, 2, "A"),
         array(number, 1, "A"), array(number, 2, "A"), array(whole, 1, "A"), array(real, 1), array(real, 1),
-        whole, whole, array(number, 1), array(number, 2), array(real, 2), array(real, 1),
+        array(real, 1, "A"), whole, whole, array(number, 1), array(number, 2), array(real, 2), array(real, 1),
     )  # fmt: skip

@@ -29,7 +29,7 @@ from .pairs import TILE, Kind, Load
 
 log = logging.getLogger("xdeconv")
 
-LARGEST, TOTAL, NORM, SHARE, CUT, CONSTANT, TAIL = range(7)
+LARGEST, TOTAL, NORM, SHARE, CUT, CONSTANT, BACK, TAIL = range(8)
 TAILS = 3
 STATES = TAIL + TAILS
 UNSEEN = 1e30  # the variance of a missing value, in bounds only

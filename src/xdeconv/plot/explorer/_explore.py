@@ -32,6 +32,22 @@ def explore(mixture: Mixture, path: str | os.PathLike[str], *, title: str = "Mix
     The file is complete: it opens from disk, asks nothing of a network, and computes conditionals in closed form in the
     browser. It shows the components, the history of the fit and what the mixture's ``meta`` says of data and settings.
 
+    Parameters
+    ----------
+    mixture : Mixture
+        The density of the true values.
+    path : str or path
+        The page to be written.
+    title : str, default "Mixture"
+        Its title.
+
+    Returns
+    -------
+    pathlib.Path
+        The page.
+
+    Examples
+    --------
     >>> import tempfile
     >>> mixture = Mixture([1.0], [[0.0, 1.0]], [[[1.0, 0.5], [0.5, 1.0]]], labels=["x", "y"])
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -1,0 +1,1 @@
+"""Starts, steps and batch sizes: why the defaults are what they are."""

@@ -1,0 +1,1 @@
+"""Where fits end: the likelihood of held-out rows over seeds."""

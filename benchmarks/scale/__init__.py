@@ -1,0 +1,1 @@
+"""A billion rows, many components, several ranks."""

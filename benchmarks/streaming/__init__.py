@@ -1,0 +1,1 @@
+"""Rows that are read in every pass: time and memory."""

@@ -1,0 +1,1 @@
+"""Kills, damaged files, many components and long runs."""

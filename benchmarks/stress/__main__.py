@@ -1,0 +1,6 @@
+"""The command ``python -m benchmarks.stress``."""
+
+from benchmarks.stress.measure import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""A search for hyper-parameters, and what the defaults lose against it."""

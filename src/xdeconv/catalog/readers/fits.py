@@ -1,0 +1,197 @@
+"""FITS tables. Rows are read, not mapped, in slices; those of a compressed file one after the other, to its end."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .arrow import merged
+from .table import BLOCK_ROWS, Piece, ReadError, Table, need, record_batch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+INTEGERS, FLOATS = "BIJK", "ED"
+HEADER_BYTES = 1 << 25
+CHUNK = 1 << 20
+DAMAGE = (OSError, EOFError, ValueError, KeyError, TypeError, IndexError, zlib.error)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the rows of a table lie in a file, and what they are made of."""
+
+    offset: int
+    rows: int
+    kind: np.dtype
+    columns: Mapping[str, Any]  # astropy's description of each
+    text: bool = False  # an ASCII table, which astropy reads as a whole
+
+
+@dataclass(frozen=True)
+class FitsTable(Table):
+    """Tables of one or more FITS files; the first of each counts."""
+
+    name: str
+    columns: tuple[str, ...]
+    units: Mapping[str, str]
+    pieces: tuple[Piece, ...]
+    units_by_file: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def open(cls, name: str, paths: Sequence[Path]) -> FitsTable:
+        """Read the headers."""
+        pieces: list[Piece] = []
+        columns: tuple[str, ...] = ()
+        units: dict[str, Mapping[str, str]] = {}
+        for path in paths:
+            layout = _layout(str(path))
+            columns = columns or tuple(layout.columns)
+            units[str(path)] = {name: c.unit for name, c in layout.columns.items() if c.unit}
+            pieces += _pieces(str(path), layout)
+        return cls(name, columns, merged(units), tuple(pieces), units)
+
+    def file_units(self, file: str) -> Mapping[str, str]:
+        """Units in the header of a file."""
+        return self.units_by_file[file]
+
+    def read(self, piece: Piece, columns: Sequence[str], floats: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
+        """A slice of the rows, or all of them, one slice after the other."""
+        try:
+            layout = _layout(piece.file)
+            absent = [name for name in columns if name not in layout.columns]
+            if absent:
+                raise ReadError(f"{piece.file} has no column {absent[0]!r}, which other files of {self.name} have")
+            for rows in _slices(piece, layout):
+                yield record_batch({name: _values(rows, layout, name) for name in columns})
+        except ReadError:
+            raise
+        except DAMAGE as problem:
+            raise ReadError(f"{piece} is damaged or cannot be read: {problem}") from problem
+
+
+def _pieces(path: str, layout: Layout) -> list[Piece]:
+    if _compressed(path):
+        return [Piece(path, "", 0, layout.rows)] if layout.rows else []
+    starts = range(0, layout.rows, BLOCK_ROWS)
+    return [Piece(path, "block", i, min(BLOCK_ROWS, layout.rows - s), s) for i, s in enumerate(starts)]
+
+
+def _compressed(path: str) -> bool:
+    with open(path, "rb") as file:
+        return file.read(2) == b"\x1f\x8b"
+
+
+class _Headers(gzip.GzipFile):
+    """A compressed file of which only headers are read: a small file may hold an endless one."""
+
+    left = HEADER_BYTES
+
+    def read(self, size: int | None = -1) -> bytes:
+        found = super().read(size)
+        self.left -= len(found)
+        if self.left < 0:
+            raise ReadError(f"{self.name} has no table within the first {HEADER_BYTES:,} bytes of its headers")
+        return found
+
+
+def _layout(path: str) -> Layout:
+    """What the header of the first table of a file says."""
+    fits = need("astropy.io.fits")
+    try:
+        with ExitStack() as held:
+            start = held.enter_context(_Headers(path, "rb")) if _compressed(path) else path
+            file = held.enter_context(fits.open(start, memmap=False, lazy_load_hdus=True))
+            for part in file:
+                if isinstance(part, (fits.BinTableHDU, fits.TableHDU)):
+                    return _described(part, path, isinstance(part, fits.TableHDU))
+    except ReadError:
+        raise
+    except DAMAGE as problem:
+        raise ReadError(f"{path} is damaged or not a FITS file: {problem}") from problem
+    raise ReadError(f"{path} has no table")
+
+
+def _described(table: Any, path: str, text: bool) -> Layout:
+    header, kind = table.header, table.columns.dtype.newbyteorder(">")
+    offset, rows = table.fileinfo()["datLoc"], header["NAXIS2"]
+    if not text and kind.itemsize != header["NAXIS1"]:
+        raise ReadError(f"{path} is damaged: its rows have {header['NAXIS1']} bytes and its columns {kind.itemsize}")
+    if not _compressed(path) and offset + header["NAXIS1"] * rows > Path(path).stat().st_size:
+        raise ReadError(f"{path} is damaged: it ends before its table does")
+    return Layout(offset, rows, kind, {c.name: c for c in table.columns}, text)
+
+
+def _slices(piece: Piece, layout: Layout) -> Iterator[Any]:
+    if layout.text:
+        yield _ascii(piece.file)[piece.first : piece.first + (piece.rows or 0)]
+    elif _compressed(piece.file):
+        yield from _inflated(piece.file, layout)
+    else:
+        with open(piece.file, "rb") as file:
+            file.seek(layout.offset + piece.first * layout.kind.itemsize)
+            yield _rows(file, layout, piece.rows or 0)
+
+
+def _inflated(path: str, layout: Layout) -> Iterator[np.ndarray]:
+    """All rows of a compressed file, and then the rest of it: only its end tells whether it is whole."""
+    with gzip.open(path, "rb") as file:
+        _skip(file, layout.offset)
+        for start in range(0, layout.rows, BLOCK_ROWS):
+            yield _rows(file, layout, min(BLOCK_ROWS, layout.rows - start))
+        while file.read(CHUNK):
+            pass
+
+
+def _skip(file: Any, size: int) -> None:
+    while size > 0:
+        size -= len(file.read(min(CHUNK, size))) or size
+
+
+def _rows(file: Any, layout: Layout, count: int) -> np.ndarray:
+    content = file.read(count * layout.kind.itemsize)
+    if len(content) < count * layout.kind.itemsize:
+        raise ValueError("it ends before its table does")
+    return np.frombuffer(content, dtype=layout.kind)
+
+
+def _ascii(path: str) -> Any:
+    fits = need("astropy.io.fits")
+    with fits.open(path, memmap=False) as file:
+        return next(part for part in file if isinstance(part, fits.TableHDU)).data
+
+
+def _values(rows: Any, layout: Layout, name: str) -> np.ndarray:
+    """A column as it is meant: scaled, and masked where it is null."""
+    column = layout.columns[name]
+    values = np.asarray(rows[name])
+    if layout.text:
+        return values
+    code = str(column.format).lstrip("0123456789")[:1]
+    if values.ndim != 1 or code not in "LA" + INTEGERS + FLOATS:
+        raise ReadError(f"column {name} has the format {column.format}, which is not one number or text in each row")
+    if code == "A":
+        return values
+    if code == "L":
+        return np.ma.array(values.view("u1") == ord("T"), mask=values.view("u1") == 0)
+    null = values == int(column.null) if code in INTEGERS and column.null not in (None, "") else None
+    scaled = _scaled(values, column.bscale or 1, column.bzero or 0, code)
+    return scaled if null is None else np.ma.array(scaled, mask=null)
+
+
+def _scaled(values: np.ndarray, scale: float, zero: float, code: str) -> np.ndarray:
+    """TSCAL and TZERO; whole numbers stay so where only their sign is moved."""
+    if scale == 1 and zero == 0:
+        return values
+    if scale == 1 and code == "K" and zero == 2**63:
+        return values.astype("i8").view("u8") ^ np.uint64(1 << 63)
+    if scale == 1 and code in "BIJ" and float(zero).is_integer() and abs(zero) <= 2**32:
+        return values.astype("i8") + int(zero)
+    return values.astype(float) * scale + zero

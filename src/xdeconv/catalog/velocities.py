@@ -1,0 +1,88 @@
+"""Space velocities from astrometry: what is seen of (U, V, W) along east, north and the line of sight."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .expressions import Columns
+from .transforms import Transform
+
+Array = np.ndarray
+KM_S = 4.740470463  # km/s for 1 mas/yr at a parallax of 1 mas
+ICRS_TO_GALACTIC = np.array(
+    [
+        [-0.0548755604, -0.8734370902, -0.4838350155],  # towards the Galactic centre
+        [+0.4941094279, -0.4448296300, +0.7469822445],  # towards Galactic rotation
+        [-0.8676661490, -0.1980763734, +0.4559837762],  # towards the north Galactic pole
+    ]
+)  # ESA (1997), The Hipparcos Catalogue, volume 1, 1.5.3
+OUTPUTS = ("U", "V", "W")
+# What catalogues call position, parallax, proper motions and the radial velocity, which may be absent.
+NAMES = (
+    ("ra", "dec", "parallax", "pmra", "pmdec", "radial_velocity"),
+    ("RA_ICRS", "DE_ICRS", "Plx", "pmRA", "pmDE", "RV"),
+    ("RAJ2000", "DEJ2000", "Plx", "pmRA", "pmDE", "RV"),
+    ("RA", "DEC", "PARALLAX", "PMRA", "PMDEC", "VRAD"),
+)
+
+
+@dataclass(frozen=True)
+class SpaceVelocity(Transform):
+    """Velocities towards east, north and away from us in km/s, which are views of a heliocentric (U, V, W).
+
+    U, V and W point to the Galactic centre, along Galactic rotation and to the north Galactic pole. ``inputs`` are
+    position (degrees), parallax (mas), proper motions (mas/yr, with cos dec) and, where the table has it, the radial
+    velocity (km/s). Noise is propagated to first order in the parallax; errors of the position do not matter. What is
+    not observed, such as the radial velocity of most stars, is missing; without a positive parallax there is no value.
+    """
+
+    inputs: tuple[str, ...] = NAMES[0]
+    outputs: tuple[str, ...] = OUTPUTS
+    units: tuple[str, ...] = ("km/s", "km/s", "km/s")
+    projected = True
+
+    @property
+    def exact(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.inputs[:2]
+
+    def needs(self, output: str) -> tuple[str, ...]:
+        """The inputs that one of the values depends on; none where there is no radial velocity at all."""
+        ra, dec, parallax, pmra, pmdec, *radial = self.inputs
+        return {
+            self.outputs[0]: (ra, dec, parallax, pmra),
+            self.outputs[1]: (ra, dec, parallax, pmdec),
+            self.outputs[2]: (ra, dec, *radial) if radial else (),
+        }[output]
+
+    def __call__(self, columns: Columns) -> list[tuple[Array, Mapping[str, Any]]]:
+        """Velocities towards east and north, and the radial velocity, with derivatives."""
+        _, _, name, *motions = self.inputs
+        parallax = np.where(columns[name] > 0, columns[name], np.nan)
+        lost = np.isnan(columns[self.inputs[0]]) | np.isnan(columns[self.inputs[1]])
+        found: list[tuple[Array, Mapping[str, Any]]] = []
+        for motion in motions[:2]:
+            value = np.where(lost, np.nan, KM_S * columns[motion] / parallax)
+            found.append((value, {motion: KM_S / parallax, name: -value / parallax}))
+        if len(motions) == 2:
+            return [*found, (np.full(len(parallax), np.nan), {})]
+        return [*found, (np.where(lost, np.nan, columns[motions[2]]), {motions[2]: np.ones(len(parallax))})]
+
+    def directions(self, columns: Columns) -> Array:
+        """East, north and outwards at each position as matrices (3, 3, n) over (U, V, W)."""
+        ra, dec = (np.radians(np.nan_to_num(columns[name])) for name in self.inputs[:2])
+        zero, sr, cr, sd, cd = np.zeros_like(ra), np.sin(ra), np.cos(ra), np.sin(dec), np.cos(dec)
+        axes = np.array([[-sr, cr, zero], [-sd * cr, -sd * sr, cd], [cd * cr, cd * sr, sd]])
+        return np.einsum("ean,ga->egn", axes, ICRS_TO_GALACTIC)
+
+
+def space_velocity(columns: Sequence[str] = ()) -> SpaceVelocity:
+    """The transform for a table with these columns, which may be called as in Gaia, VizieR or DESI."""
+    for names in NAMES:
+        if all(name in columns for name in names[:5]):
+            return SpaceVelocity(names if names[5] in columns else names[:5])
+    wanted = "; ".join(", ".join(names[:5]) for names in NAMES)
+    raise ValueError(f"velocities need a position, a parallax and proper motions: {wanted}")

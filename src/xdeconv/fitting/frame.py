@@ -1,0 +1,46 @@
+"""Frame: the coordinates of a fit, (v - shift) / scale, which no user ever sees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..mixture._mixture import Mixture
+from ..rows.batch import Batch
+from .initial import fit_gaussian, latent_rows, moments
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Shift and scale (d,) of each latent coordinate, float64 on the CPU."""
+
+    shift: Tensor
+    scale: Tensor
+
+    @classmethod
+    def of(cls, sample: Batch, standardize: bool, single: bool) -> Frame:
+        """The frame that suits some rows: scaled if asked for, and centred where the number type needs it."""
+        ones = torch.ones(sample.d).double()
+        if not standardize and (not single or sample.projection is not None):
+            return cls(0 * ones, ones)
+        if sample.projection is None:
+            shift, scale = moments(*latent_rows(sample, None))
+            return cls(shift.cpu(), scale.cpu() if standardize else ones)
+        gaussian = fit_gaussian(sample)
+        spread = np.sqrt(np.maximum(np.diagonal(gaussian.covariances[0]), 1e-300))
+        return cls(torch.from_numpy(gaussian.means[0].copy()), torch.from_numpy(spread))
+
+    def into(self, mixture: Mixture) -> Mixture:
+        """A mixture of the user's in these coordinates."""
+        return mixture.transformed((-self.shift / self.scale).numpy(), (1 / self.scale).numpy())
+
+    def out_of(self, mixture: Mixture) -> Mixture:
+        """A mixture of these coordinates in the user's."""
+        return mixture.transformed(self.shift.numpy(), self.scale.numpy())
+
+    def variances_out(self, variances: tuple[float, ...]) -> list[float]:
+        """Variances of these coordinates in the user's."""
+        return [value * float(s) ** 2 for value, s in zip(variances, self.scale, strict=True)]

@@ -1,0 +1,88 @@
+"""FitResult: what a fit found, and how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..kernels.parameters import Parameters
+from ..mixture._mixture import Mixture
+from .history import Epoch, columns
+from .state import FitState
+from .workspace import Workspace
+
+
+@dataclass(frozen=True, repr=False)
+class FitResult:
+    """What a fit found: the mixture, its mean log-likelihood on the training rows, and how and from which restart.
+
+    Parameters
+    ----------
+    mixture : Mixture
+        The density of the true values.
+    history : tuple of Epoch
+        One record per pass over the rows.
+    converged : bool
+        Whether less than ``tol`` nats of total log-likelihood were left, by the fit's own estimate.
+    loglik : float
+        Mean log-likelihood of the training rows, per unit of weight.
+    validation : float or None
+        The same of the rows held out.
+    interrupted : bool
+        Whether Ctrl-C ended the fit.
+    notes : tuple of str
+        What the fit had to say: where rows are kept, what was repeated, what was not reached.
+    restart : int
+        The start that the mixture comes from.
+    """
+
+    mixture: Mixture
+    history: tuple[Epoch, ...]
+    converged: bool
+    loglik: float
+    validation: float | None = None
+    interrupted: bool = False
+    notes: tuple[str, ...] = ()
+    restart: int = 0
+
+    def __repr__(self) -> str:
+        end = "interrupted" if self.interrupted else "converged" if self.converged else "not converged"
+        lines = [f"{self.mixture!r}, {end} after {len(self.history)} passes"]
+        held_out = "" if self.validation is None else f", held out {self.validation:.6g}"
+        lines.append(f"  log-likelihood per row {self.loglik:.6g}{held_out}")
+        shown = [f"  note: {note}" if len(note) < 200 else f"  note: {note[:197]}..." for note in self.notes[:6]]
+        more = len(self.notes) - len(shown)
+        return "\n".join([*lines, *shown, *([f"  and {more} more notes"] if more > 0 else [])])
+
+
+def result_of(workspace: Workspace, state: FitState, interrupted: bool) -> FitResult:
+    """The winner, in the user's units, with what the fit has to say of itself."""
+    assert state.winner is not None
+    plan, winner = workspace.plan, state.winner
+    parameters = Parameters(*winner.mixture.tensors(plan.device))
+    loglik = workspace.score(parameters, workspace.train)
+    validation = None if workspace.held_out is None else workspace.score(parameters, workspace.held_out)
+    notes = (*state.notes, *_shortfall(workspace, state, interrupted))
+    given = plan.given
+    meta: dict[str, Any] = {
+        "fit": state.settings, "epochs": len(state.history), "loglik": loglik, "validation": validation,
+        "notes": list(notes), "history": columns(state.history), **plan.facts,
+    }  # fmt: skip
+    mixture = workspace.frame.out_of(winner.mixture).with_(
+        labels=plan.labels or (given.labels if given else None),
+        units=plan.units or (given.units if given else None),
+        meta=meta,
+    )
+    return FitResult(
+        mixture, state.history, winner.converged, loglik, validation, interrupted, notes, winner.restart
+    )  # fmt: skip
+
+
+def _shortfall(workspace: Workspace, state: FitState, interrupted: bool) -> list[str]:
+    """A note for a fit by full passes that ended by its limit of passes."""
+    plan = workspace.plan
+    if interrupted or state.winner is None or state.winner.converged or plan.batch_rows is not None or plan.tol == 0:
+        return []
+    if plan.patience is not None and state.epoch < plan.epochs:
+        return []
+    return [f"the fit ended after its limit of {plan.epochs} passes and has not converged: more epochs may gain more"]

@@ -1,0 +1,76 @@
+"""Where a fit begins and where it looks for better optima: on a pool of rows, the same on all ranks."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..kernels.parameters import Parameters
+from ..methods import Prior
+from ..mixture._mixture import Mixture
+from ..rows.batch import Batch
+from ..rows.data import ArraySource, Source, sample_rows
+from ..rows.resident import ResidentSource
+from ..search.exploring import explore
+from ..search.moves import Found, Search
+from ..system.ranks import from_first, world
+from .initial import start_mixture
+from .state import FitState
+from .workspace import Workspace
+
+
+def explored(workspace: Workspace, restart: int) -> tuple[Mixture, int | None]:
+    """The mixture that a restart begins with, in the frame, and how many moves led to it, if any were tried."""
+    plan, frame = workspace.plan, workspace.frame
+    if plan.given is not None and restart == 0:
+        return frame.into(plan.given), None
+    seed = plan.seed + 7919 * restart
+    if plan.moves is None or plan.components == 1:
+        return from_first(_plain_start(workspace, seed), plan.device), None
+    pool = _pool(workspace, np.random.default_rng([plan.seed, restart]))
+
+    def start(rows: Batch, number: int) -> Parameters:
+        begun = start_mixture(ArraySource(rows), plan.components, plan.start, seed + 31 * number, frame.scale)
+        return Parameters(*begun.tensors(plan.device))
+
+    rng = np.random.default_rng([plan.seed, restart, 1])
+    best = explore(pool, plan.components, start, plan.moves, rng, _prior(workspace, pool), plan.options)
+    best = from_first(best.on("cpu"), plan.device)
+    if not best.sound:
+        return from_first(_plain_start(workspace, seed), plan.device), None
+    log_weights, means, covariances = best.parameters
+    return Mixture.from_tensors(log_weights.exp(), means, covariances), best.moved
+
+
+def _plain_start(workspace: Workspace, seed: int) -> Mixture:
+    """A start that nothing has been moved in."""
+    plan = workspace.plan
+    return start_mixture(_whole(workspace), plan.components, plan.start, seed, workspace.frame.scale)
+
+
+def searched(workspace: Workspace, parameters: Parameters, state: FitState) -> Found:
+    """What a search from the present parameters finds."""
+    plan = workspace.plan
+    assert plan.moves is not None
+    rng = np.random.default_rng([plan.seed, state.restart, state.epoch, 2])
+    pool = _pool(workspace, rng)
+    search = Search(pool, plan.moves, rng, _prior(workspace, pool), plan.options)
+    return from_first(search.run(parameters).on("cpu"), plan.device).on(plan.device)
+
+
+def _pool(workspace: Workspace, rng: np.random.Generator) -> Batch:
+    plan = workspace.plan
+    assert plan.moves is not None
+    size = max(plan.moves.pool_rows, 8 * plan.components)
+    return sample_rows(_whole(workspace), size, int(rng.integers(1 << 31)))
+
+
+def _prior(workspace: Workspace, pool: Batch) -> Prior | None:
+    """The prior's share for the pool."""
+    prior = workspace.method.prior
+    return None if prior is None else prior.scaled(float(pool.total_weight()) / workspace.total)
+
+
+def _whole(workspace: Workspace) -> Source:
+    """The rows of all ranks: where each holds a part, the source behind it."""
+    train = workspace.train
+    return train.origin if isinstance(train, ResidentSource) and world() > 1 else train

@@ -1,0 +1,117 @@
+"""FitState: everything that a fit knows between two passes, which is exactly what a checkpoint holds."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..mixture._mixture import Mixture
+from ..system.files import load_tensors, save_tensors
+from .history import Epoch
+
+KINDS = {"settings": dict, "restart": int, "epoch": int, "dtype": str, "best_score": float, "finished": bool,
+         "notes": list}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A restart's mixture, in the frame, that competes to be the fit's."""
+
+    mixture: Mixture
+    score: float
+    converged: bool
+    restart: int
+
+
+@dataclass(frozen=True)
+class FitState:
+    """A fit after some epochs.
+
+    settings    what must be the same for a checkpoint to be of use
+    learner     the method's own tensors
+    dtype       the number type that the fit has come to
+    rescue      w of a prior that the fit had to add, in the frame
+    best        the mixture with the best validation of this restart, where stopping early was asked for
+    winner      the best of earlier restarts
+    """
+
+    settings: dict[str, Any]
+    restart: int
+    epoch: int
+    dtype: str
+    learner: dict[str, Tensor]
+    history: tuple[Epoch, ...] = ()
+    notes: tuple[str, ...] = ()
+    rescue: tuple[float, ...] | None = None
+    best: Mixture | None = None
+    best_score: float = -np.inf
+    winner: Candidate | None = None
+    finished: bool = False
+
+    def past(self) -> list[Epoch]:
+        """The epochs of this restart."""
+        return [record for record in self.history if record.restart == self.restart]
+
+    def noted(self, *notes: str) -> FitState:
+        """The same with notes added that are not there yet."""
+        return replace(self, notes=(*self.notes, *(note for note in notes if note not in self.notes)))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it; the old file stays whole until the new one is."""
+        arrays = {f"state.{name}": tensor.detach().cpu().numpy() for name, tensor in self.learner.items()}
+        kept = {"best": self.best, "winner": None if self.winner is None else self.winner.mixture}
+        for name, mixture in kept.items():
+            if mixture is not None:
+                arrays |= {f"{name}.{part}": getattr(mixture, part) for part in ("weights", "means", "covariances")}
+        plain = ("settings", "restart", "epoch", "dtype", "notes", "rescue", "best_score", "finished")
+        facts = {name: getattr(self, name) for name in plain} | {"history": [asdict(e) for e in self.history]}
+        if self.winner is not None:
+            facts["winner"] = {name: getattr(self.winner, name) for name in ("score", "converged", "restart")}
+        save_tensors(path, "checkpoint", arrays, facts)
+
+
+def load_state(path: str | os.PathLike[str]) -> FitState:
+    """The state that was saved; a clear ValueError for any other file."""
+    arrays, facts = load_tensors(path, "checkpoint")
+    try:
+        learner = {name[6:]: torch.from_numpy(a.copy()) for name, a in arrays.items() if name.startswith("state.")}
+        history = tuple(Epoch(**record) for record in facts["history"])
+        best, winner = (_mixture(arrays, name) for name in ("best", "winner"))
+        wrong = [name for name, kind in KINDS.items() if not isinstance(facts[name], kind)]
+        wrong += [f"history {i}" for i, record in enumerate(history) if not isinstance(record.loglik, float)]
+        if wrong:
+            raise ValueError(f"{path} is damaged: {', '.join(wrong)}")
+        known = {field.name for field in fields(FitState)} - {"learner", "history", "best", "winner"}
+        plain = {name: facts[name] for name in known}
+        plain |= {name: None if plain[name] is None else tuple(plain[name]) for name in ("notes", "rescue")}
+        candidate = None if winner is None else Candidate(winner, **facts["winner"])
+        return FitState(**plain, learner=learner, history=history, best=best, winner=candidate)
+    except (TypeError, KeyError, AttributeError) as problem:
+        raise ValueError(f"{path} is damaged: {problem}") from problem
+
+
+def refuse_other_learner(path: str | os.PathLike[str], found: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
+    """Refuse tensors that are not the method's; an optimiser's own come only with its first step."""
+    for name, tensor in wanted.items():
+        if name not in found or found[name].shape != tensor.shape or found[name].dtype != tensor.dtype:
+            raise ValueError(f"{path} is damaged: its state has no {name} of shape {tuple(tensor.shape)}")
+
+
+def refuse_other_settings(path: str | os.PathLike[str], found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    """Resuming must mean the same fit: name every setting that differs."""
+    differ = [f"{name}: {found.get(name)!r} there, {value!r} here" for name, value in wanted.items()
+              if found.get(name) != value]  # fmt: skip
+    if differ:
+        raise ValueError(f"{path} belongs to another fit ({'; '.join(differ)}): use the same settings or another path")
+
+
+def _mixture(arrays: dict[str, np.ndarray], name: str) -> Mixture | None:
+    if f"{name}.weights" not in arrays:
+        return None
+    weights, means, covariances = (arrays[f"{name}.{part}"] for part in ("weights", "means", "covariances"))
+    return Mixture(weights, means, covariances)

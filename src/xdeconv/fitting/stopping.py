@@ -1,0 +1,71 @@
+"""When a fit is done: what is left to gain, what rows held out say, and whether to look for better optima first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .history import Epoch
+from .state import FitState
+from .workspace import Workspace
+
+RESOLVED = {True: 6e-9, False: 1e-17}  # of the log-likelihood: what float32 and float64 can tell apart
+
+
+def resolved(workspace: Workspace, past: list[Epoch]) -> float:
+    """Nats left at which a fit has converged: ``tol``, or what the number type can resolve."""
+    size = abs(past[-1].loglik) * workspace.total if past else 0.0
+    return max(workspace.plan.tol, RESOLVED[workspace.single] * size) if workspace.plan.tol > 0 else 0.0
+
+
+def left(workspace: Workspace, learner: Any, past: list[Epoch]) -> float:
+    """Nats of total log-likelihood still to be gained: by the method's estimate, or by how gains fall (Aitken)."""
+    estimate = workspace.method.left(learner)
+    if estimate is not None or len(past) < 4:
+        return np.inf if estimate is None else estimate
+    gains = workspace.total * np.diff([record.loglik for record in past[-4:]])
+    ratio = gains[2] / gains[1] if gains[1] > 0 else 0.0
+    if gains[2] <= 0:
+        return 0.0
+    return float(gains[2] * max(ratio, 0.0) / (1 - ratio)) if ratio < 1 else np.inf
+
+
+def settled(workspace: Workspace, learner: Any, state: FitState) -> bool:
+    """Whether full passes have converged since the last search; minibatches run for all their epochs."""
+    if workspace.plan.batch_rows is not None:
+        return False
+    past = _since_search(state.past())
+    return bool(past) and left(workspace, learner, past) < resolved(workspace, past)
+
+
+def search_due(workspace: Workspace, learner: Any, state: FitState) -> bool:
+    """When a fit has converged, or a minibatch epoch is over, as long as searches find something and may be made."""
+    plan, past = workspace.plan, state.past()
+    if plan.moves is None or plan.components == 1 or not past:
+        return False
+    searches = [record.moved for record in past[1:] if record.moved is not None]
+    if len(searches) >= plan.moves.rounds or (searches and searches[-1] == 0):
+        return False
+    return plan.batch_rows is not None or settled(workspace, learner, state)
+
+
+def finished(workspace: Workspace, learner: Any, state: FitState) -> bool:
+    """Whether a restart may stop: nothing is left to gain, or it was told to stop early and rows held out say so."""
+    if state.epoch >= workspace.plan.epochs:
+        return True
+    if search_due(workspace, learner, state):
+        return False
+    return settled(workspace, learner, state) or _overfits(workspace, state)
+
+
+def _overfits(workspace: Workspace, state: FitState) -> bool:
+    scores = [record.validation for record in _since_search(state.past()) if record.validation is not None]
+    patience = workspace.plan.patience
+    return patience is not None and len(scores) > patience and int(np.argmax(scores)) < len(scores) - patience
+
+
+def _since_search(past: list[Epoch]) -> list[Epoch]:
+    """The epochs since the last search for better optima that moved something."""
+    last = max((i for i, record in enumerate(past) if record.moved), default=0)
+    return past[last:]

@@ -1,0 +1,129 @@
+"""Workspace: what one attempt works on: rows in the frame, the method, the number type."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..kernels.parameters import Parameters
+from ..kernels.stats import Stats
+from ..methods import Method, Prior, State
+from ..rows.batch import Batch
+from ..rows.data import ArraySource, Source
+from ..rows.resident import Cache, Place, ResidentSource, placed
+from ..system.ranks import rank, world
+from .frame import Frame
+from .full_pass import score_of, stats_of, summed, weight_of
+from .minibatches import Steps, make_steps
+from .plan import Plan
+from .rescue import NumericalTrouble
+
+log = logging.getLogger("xdeconv")
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Rows in the frame of a fit, in a number type, with the method as it is in that frame.
+
+    ``total`` is the weight of all rows, ``empty`` how many of them have nothing observed, ``said`` where rows are kept.
+    """
+
+    plan: Plan
+    frame: Frame
+    raw: Source
+    raw_held_out: Source | None
+    method: Method
+    dtype: torch.dtype
+    train: Source
+    held_out: Source | None
+    total: float
+    empty: float
+    said: str
+    steps: Steps | None
+
+    @classmethod
+    def of(
+        cls, plan: Plan, frame: Frame, raw: Source, raw_held_out: Source | None, dtype: torch.dtype,
+        cache: Cache | None, rescue: tuple[float, ...] | None = None,
+    ) -> Workspace:  # fmt: skip
+        """Put rows where the plan wants them, in the frame, and count them."""
+        where = Place(frame.shift, frame.scale, plan.device, dtype, cache, rank(), world())
+        train, said = placed(raw, where)
+        size = plan.batch_rows
+        train = train.arranged(None if size is None else -(-size // world()), plan.seed)
+        held_out = None
+        if raw_held_out is not None:
+            held_out = placed(raw_held_out, replace(where, cache=None))[0].arranged(None, 0)
+        method = plan.method_for(dtype).standardized(frame.scale.tolist())
+        if rescue is not None:
+            method = method.with_prior(Prior(w=rescue)) or method
+        total, empty = _summed(train, weight_of, 2, plan.device).tolist()
+        if total <= 0:
+            raise ValueError("there are no rows with weight above 0 to fit")
+        held = isinstance(train, (ArraySource, ResidentSource))
+        steps = None if size is None else make_steps(method, total, plan.options, plan.device, size, held)
+        return cls(plan, frame, raw, raw_held_out, method, dtype, train, held_out, total, empty, said, steps)
+
+    @property
+    def single(self) -> bool:
+        """Whether numbers are float32."""
+        return self.dtype == torch.float32
+
+    def again(
+        self, dtype: torch.dtype, cache: Cache | None, rescue: tuple[float, ...] | None
+    ) -> Callable[[], Workspace]:
+        """What makes the same in a number type; it holds no rows, so that those of this one can go first."""
+        return partial(Workspace.of, self.plan, self.frame, self.raw, self.raw_held_out, dtype, cache, rescue)
+
+    def with_method(self, method: Method) -> Workspace:
+        """The same with another method."""
+        steps = self.steps
+        if steps is not None:
+            steps = make_steps(method, self.total, steps.options, steps.device, self.plan.batch_rows, steps.recorded)
+        return replace(self, method=method, steps=steps)
+
+    def passed(self, state: Any, epoch: int, interim: Callable[[Any], None]) -> tuple[Any, float]:
+        """The state after one pass, and the mean log-likelihood that the pass met; minibatches tell each state."""
+        if self.steps is None:
+            k, d = self.plan.components, self.raw.dim
+            work = partial(stats_of, parameters=state.parameters(), options=self.plan.options)
+            whole = Stats(self.summed(self.train, work, Stats.size(k, d)), k, d)
+            return self.method.update(state, whole, self.total), float(whole.loglik / whole.rows)
+        self.steps.begin()
+        for after in self.steps.run(state, self.part(epoch)):
+            state = after
+            interim(state)
+        return state, float(self.steps.loglik / self.steps.rows)
+
+    def part(self, epoch: int) -> Iterator[Batch]:
+        """This process's batches of an epoch."""
+        return self.train.batches(epoch, rank=rank(), world=world())
+
+    def summed(self, source: Source, function: Callable[[Batch], Tensor], size: int) -> Tensor:
+        """A sum over all rows of a source."""
+        return _summed(source, function, size, self.plan.device)
+
+    def score(self, parameters: Parameters, source: Source) -> float:
+        """Mean log-likelihood per unit of weight over a source in the frame."""
+        work = partial(score_of, parameters=parameters, options=self.plan.options)
+        total, weight = self.summed(source, work, 2).tolist()
+        return total / weight
+
+    def validation(self, state: State) -> float | None:
+        """The score of the rows held out, if there are any."""
+        if self.held_out is None:
+            return None
+        found = self.score(state.parameters(), self.held_out)
+        if not found > -torch.inf:
+            raise NumericalTrouble("the likelihood of the rows held out is not finite")
+        return found
+
+
+def _summed(source: Source, function: Callable[[Batch], Tensor], size: int, device: torch.device) -> Tensor:
+    return summed(source.arranged(None, 0), function, size, device)

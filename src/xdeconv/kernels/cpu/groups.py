@@ -1,0 +1,161 @@
+"""Groups of rows, each with a few components of its own: the loop, compiled once for each number type."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+
+from ...rows.batch import Batch
+from ..groups import Groups
+from . import scratch
+from .lanes import VECTOR_BYTES
+from .loops import _call
+from .pairs import Kind
+from .scratch import Places, Scratch, Shape, Steps, memory_types
+from .tiles import CONSTANT, CUT, LARGEST, NORM, SHARE, TILE, TOTAL, fingerprint, notice
+
+New = Callable[[int, np.dtype], np.ndarray]
+"""Makes memory for so many numbers, with whatever is in it."""
+
+
+@cache
+def loop(bits: int) -> Callable[..., None]:
+    """The compiled loop for a number type; see ``groups`` for what it takes."""
+    size, W, mark = bits // 8, VECTOR_BYTES * 8 // bits, fingerprint()
+    line_bytes = TILE * size
+
+    # fmt: off
+    def groups(  # type: ignore[no-untyped-def]
+        steps, shape, at, memory, table_at, index_at, constants, index, weight, background, starts, m,
+        first_group, last_group, sums, loglik,
+    ):
+        # fmt: on
+        """Groups first to last: sums (g m, ...) and log-likelihoods (g,).
+
+        ``table_at`` is the address of the batch's rows, one after the other; ``index`` (e,) names a group's rows.
+        """
+        state = memory.state
+        for group in range(first_group, last_group + 0 * mark):
+            components_at = at.components + group * m * shape.component_bytes
+            for first in range(starts[group], starts[group + 1], shape.tile):
+                rows = min(shape.tile, starts[group + 1] - first)
+                blocks = -(-rows // W)
+                _call(steps.groups_of_table, table_at, index_at + 4 * first, rows, at.rows, 0, at.work)
+                for i in range(blocks * W):
+                    place = first + min(i, rows - 1)
+                    state[CONSTANT, i] = constants[index[place]]
+                    state[SHARE, i] = weight[place] if i < rows else 0
+                    state[CUT, i] = background[place] + constants[index[place]]
+                    state[LARGEST, i] = state[CUT, i]
+                for j in range(m):
+                    component = components_at + j * shape.component_bytes
+                    _call(steps.joint_of_rows, at.rows, blocks, component, at.joint + j * line_bytes, 0, at.work)
+                _call(steps.largest, at.joint, m, blocks, at.state, 0, 0)
+                for i in range(blocks * W):
+                    if state[LARGEST, i] == -np.inf:
+                        state[LARGEST, i] = 0
+                    state[TOTAL, i] = math.exp(state[CUT, i] - state[LARGEST, i])
+                _call(steps.exponentials, at.joint, m, blocks, at.state, 0, 0)
+                _call(steps.logarithms, blocks, at.state, 0, 0, 0, 0)
+                for i in range(blocks * W):
+                    if i < rows:
+                        loglik[group] += state[SHARE, i] * (np.float64(state[NORM, i]) - state[CONSTANT, i])
+                    if state[TOTAL, i] > 0:  # a row that has no density at all tells nothing of its components
+                        state[SHARE, i] /= state[TOTAL, i]
+                    state[CUT, i] = 0
+                for j in range(m):
+                    line, lanes = at.joint + j * line_bytes, at.lanes + j * shape.sums_bytes
+                    _call(steps.responsible, line, blocks, at.state, at.index, at.count, 0)
+                    component = components_at + j * shape.component_bytes
+                    _call(steps.sums_of_rows, at.rows, blocks, component, line, lanes, at.work)
+            for j in range(m):
+                for s in range(sums.shape[1]):
+                    for lane in range(memory.lanes.shape[2]):
+                        sums[group * m + j, s] += memory.lanes[j, s, lane]
+                        memory.lanes[j, s, lane] = 0
+
+    groups.__qualname__ = f"groups_float{bits}"
+    with notice(f"groups of rows, float{bits}"):
+        number = types.float32 if bits == 32 else types.float64
+        return njit(_signature(number), nogil=True, cache=True, error_model="numpy")(groups)
+
+
+def _signature(number: Any) -> Any:
+    whole, real = types.int64, types.float64
+    return types.void(
+        types.NamedUniTuple(whole, len(Steps._fields), Steps), types.NamedUniTuple(whole, len(Shape._fields), Shape),
+        types.NamedUniTuple(whole, len(Places._fields), Places), types.NamedTuple(memory_types(number), Scratch),
+        whole, whole, real[::1], types.int32[::1], real[::1], real[::1], types.int64[::1], whole,
+        whole, whole, real[:, ::1], real[::1],
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class GroupRows:
+    """A batch's rows one after the other (n, numbers), and the constant of each row's observed count (n,)."""
+
+    batch: Batch
+    kind: Kind
+    table: np.ndarray
+    constants: np.ndarray
+
+
+def row_by_row(batch: Batch, kind: Kind, new: New) -> GroupRows:
+    """A batch in the form that groups pick rows from."""
+    n = batch.n
+    table = new(n * kind.row_numbers, np.dtype(f"f{kind.bits // 8}")).reshape(n, kind.row_numbers)
+    parts = [batch.x]
+    if kind.noise != "shared":
+        noise = batch.x.new_zeros(batch.p, 1) if batch.noise is None else batch.noise
+        parts.append(noise.expand(-1, n))
+    if batch.projection is not None:
+        parts.append(batch.projection.reshape(-1, n))
+    at = 0
+    for part in parts:
+        table[:, at : at + len(part)] = part.numpy().T
+        at += len(part)
+    table[:, at:] = 0
+    unit = np.zeros(batch.p) if batch.scale is None else batch.scale.double().log().numpy()
+    constants = (unit + 0.5 * math.log(2 * math.pi)) @ ~batch.x.isnan().numpy()
+    return GroupRows(batch, kind, table, np.ascontiguousarray(constants))
+
+
+SHARES = 64  # of all entries: what a thread takes at a time
+
+
+class Work:
+    """One pass over all groups, a share of them at a time, by as many threads as come."""
+
+    def __init__(self, rows: GroupRows, groups: Groups, components: np.ndarray, m: int, new: New) -> None:
+        kind = rows.kind
+        self.rows, self.groups, self.components, self.m, self.new = rows, groups, components, m, new
+        self.how = scratch.steps(kind, scratch.SUMS, False, False), scratch.shape(kind, scratch.SUMS, False, False)
+        index = np.zeros(len(groups.rows) + kind.width, np.int32)  # the last group is read in whole vectors
+        index[: len(groups.rows)] = groups.rows.numpy()
+        self.index, self.starts = index, groups.starts.numpy()
+        cuts = np.linspace(0, self.starts[-1], SHARES + 1)
+        self.cuts = np.unique(np.append(np.searchsorted(self.starts, cuts), len(groups)).clip(max=len(groups)))
+        self.sums, self.loglik = np.zeros((len(groups) * m, kind.sums)), np.zeros(len(groups))
+        self.turn = itertools.count()
+
+    @property
+    def shares(self) -> int:
+        """How many threads could find something to do."""
+        return len(self.cuts) - 1
+
+    def run(self, _: int) -> None:
+        """Take shares until none is left."""
+        rows, loop_ = self.rows, loop(self.rows.kind.bits)
+        memory = scratch.scratch(rows.kind, self.m, self.new, self.components)
+        at = scratch.places(memory, self.components)
+        while (c := next(self.turn)) < self.shares:
+            loop_(*self.how, at, memory, rows.table.ctypes.data, self.index.ctypes.data, rows.constants, self.index,
+                  self.groups.weight.numpy(), self.groups.background.numpy(), self.starts, self.m,
+                  self.cuts[c], self.cuts[c + 1], self.sums, self.loglik)  # fmt: skip

@@ -1,0 +1,60 @@
+"""Groups: rows that each see only a few components of their own, beside a known density of everything else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .stats import Stats
+
+
+@dataclass(frozen=True)
+class Groups:
+    """g groups of places in a batch; a row may stand in several of them, or in none.
+
+    rows        (e,) int64   places in the batch, one group after the other
+    starts      (g + 1,)     where each group begins in ``rows``, and where the last one ends
+    background  (e,) float64 log-density that each row has besides the group's own components; -inf for none
+    weight      (e,) float64 of each row in its group
+    """
+
+    rows: Tensor
+    starts: Tensor
+    background: Tensor
+    weight: Tensor
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def sizes(self) -> Tensor:
+        """Rows of each group (g,)."""
+        return self.starts.diff()
+
+    def summed(self, values: Tensor) -> Tensor:
+        """Weighted sums (g,) of values (e,) over each group's rows, the same bits every time."""
+        totals = torch.cat([values.new_zeros(1), (self.weight * values).cumsum(0)])
+        return totals[self.starts[1:]] - totals[self.starts[:-1]]
+
+
+@dataclass(frozen=True)
+class GroupSums:
+    """What each group's rows say of its m components: log-likelihood (g,), q (g, m), g (g, m, d), G (g, m, d, d)."""
+
+    stats: Stats
+    loglik: Tensor
+    m: int
+
+    @property
+    def q(self) -> Tensor:
+        return self.stats.q.unflatten(0, (-1, self.m))
+
+    @property
+    def g(self) -> Tensor:
+        return self.stats.g.unflatten(0, (-1, self.m))
+
+    @property
+    def G(self) -> Tensor:
+        return self.stats.G.unflatten(0, (-1, self.m))

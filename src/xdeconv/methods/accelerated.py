@@ -1,0 +1,247 @@
+"""EM on all rows, accelerated: L-BFGS on the same sums, in coordinates where EM is its first step.
+
+EM's rate is the fraction of missing information: with noise f times the width of a component, about 1 - 1 / (1 + f^2)^2
+a pass. The curvature that EM does not know is learnt from the last ``MEMORY`` steps. Every pass evaluates one mixture;
+a step that does not raise the objective (log-likelihood and prior) is shortened, so that the objective never falls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..kernels.parameters import Parameters
+from ..kernels.stats import Stats
+from ..mixture._mixture import Mixture
+from .chart import Chart
+from .contract import Method, State
+from .em import EM, EMState
+from .fixed import Fixed
+from .prior import Prior
+
+MEMORY = 50  # steps whose curvature is remembered
+WARM_UP = 5  # passes of plain EM before the first chart
+WINDOW = 8  # steps whose gains tell what is left
+ENOUGH = 1e-4  # of the gain that the slope promises
+SHORTER = 0.25  # a step that failed is tried again at this part of its length
+TRIES = 4  # before the curvature learnt so far is forgotten
+SINGLE, DOUBLE = 2.0**-28, 2.0**-46  # of the objective: what rounding may take from it
+
+
+class Progress(NamedTuple):
+    """Numbers of a state: they are saved as one tensor."""
+
+    seen: float = 0.0  # weight of the rows that passes went through
+    passes: float = 0.0
+    objective: float = -torch.inf  # log-likelihood and log-prior of the accepted mixture
+    loglik: float = -torch.inf
+    step: float = 0.0  # of the direction that was gone to the trial
+    tries: float = 0.0  # of this direction that failed
+    learnt: float = 0.0  # steps in memory
+    promised: float = torch.inf  # gain of the next step, by the curvature learnt so far
+
+
+@dataclass(frozen=True)
+class AcceleratedState(State):
+    """The trial that the next pass evaluates, the accepted mixture x in a chart, and what was learnt on the way.
+
+    steps and changes of the gradient are (MEMORY, size), the latest last; gains (WINDOW,) are of the last accepted
+    steps, infinite before there were so many; sums are those of the accepted mixture.
+    """
+
+    trial: EMState
+    chart: Chart
+    x: Tensor
+    direction: Tensor
+    gradient: Tensor
+    sums: Tensor
+    steps: Tensor
+    changes: Tensor
+    gains: Tensor
+    progress: Progress
+
+    def parameters(self) -> Parameters:
+        """What the next pass evaluates."""
+        return Parameters(*self.trial.parameters())
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything there is to save."""
+        plain = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        nested = {f"trial.{n}": t for n, t in vars(self.trial).items()}
+        nested |= {f"chart.{n}": t for n, t in vars(self.chart).items()}
+        numbers = torch.tensor(self.progress, dtype=torch.float64)
+        return plain | nested | {"progress": numbers}
+
+
+@dataclass(frozen=True)
+class Accelerated(Method):
+    """Accelerated EM with the prior and the fixed parameters of ``em``; ``rounding`` is relative, of the objective."""
+
+    em: EM
+    rounding: float = DOUBLE
+
+    @property
+    def prior(self) -> Prior | None:  # type: ignore[override]
+        return self.em.prior
+
+    @property
+    def fixed(self) -> Fixed | None:  # type: ignore[override]
+        return self.em.fixed
+
+    def init(self, mixture: Mixture, device: torch.device | str = "cpu") -> AcceleratedState:
+        """The state that stands for a mixture."""
+        return self._begun(self.em.init(mixture, device), Progress())
+
+    def _begun(self, trial: EMState, progress: Progress) -> AcceleratedState:
+        """A state that has learnt nothing yet."""
+        k, d = trial.means.shape
+        zeros = trial.means.new_zeros
+        chart = Chart(zeros(k), zeros(k, d), zeros(k, d, d), zeros(k))
+        line, memory = zeros(chart.size), zeros(MEMORY, chart.size)
+        gains = torch.full((WINDOW,), torch.inf, dtype=torch.float64)
+        sums = zeros(Stats.size(k, d))
+        return AcceleratedState(trial, chart, line, line, line, sums, memory, memory, gains, progress)
+
+    def restore(self, state: AcceleratedState, tensors: Mapping[str, Tensor]) -> AcceleratedState:
+        """The state whose tensors were saved."""
+        device = state.x.device
+        found = {name: tensor.to(device) for name, tensor in tensors.items()}
+        parts = {
+            "trial": EMState(**{n: found[f"trial.{n}"] for n in vars(state.trial)}),
+            "chart": Chart(**{n: found[f"chart.{n}"] for n in vars(state.chart)}),
+            "progress": Progress(*tensors["progress"].tolist()),
+            "gains": tensors["gains"].cpu(),
+        }
+        names = ("x", "direction", "gradient", "sums", "steps", "changes")
+        return AcceleratedState(**parts, **{name: found[name] for name in names})  # type: ignore[arg-type]
+
+    def update(self, state: AcceleratedState, stats: Stats, total: float) -> AcceleratedState:
+        """The next trial, from the sums of all rows at the last one."""
+        p = state.progress
+        p = p._replace(seen=p.seen + float(stats.rows), passes=p.passes + 1)
+        value = float(stats.loglik) + self._log_prior(state.parameters())
+        if p.passes <= WARM_UP:
+            return self._warmed_up(replace(state, progress=p), stats, total, value)
+        if p.passes == WARM_UP + 1:
+            p = p._replace(objective=value, loglik=float(stats.loglik))
+            return self._anchored(replace(state, progress=p), state.parameters(), stats)
+        promised = p.step * float(state.gradient @ state.direction)
+        if value >= p.objective + ENOUGH * promised - self.rounding * abs(p.objective):
+            return self._accepted(replace(state, progress=p), stats, value)
+        return self._rejected(replace(state, progress=p))
+
+    def _warmed_up(self, state: AcceleratedState, stats: Stats, total: float, value: float) -> AcceleratedState:
+        """One pass of plain EM; a mixture whose covariances have no factor stays with it."""
+        p = state.progress._replace(objective=value, loglik=float(stats.loglik))
+        return replace(state, trial=self.em.update(state.trial, stats, total), progress=p)
+
+    def _anchored(self, state: AcceleratedState, parameters: Parameters, stats: Stats) -> AcceleratedState:
+        """A new chart around the accepted mixture; what was learnt in the old one is forgotten."""
+        chart = Chart.around(parameters, stats.q, self.prior)
+        x = torch.zeros_like(state.x)
+        gradient = chart.gradient(x, parameters.log_weights.exp(), stats, self.prior, self.fixed or Fixed())
+        fresh = replace(state, chart=chart, x=x, gradient=gradient, sums=stats.packed,
+                        progress=state.progress._replace(learnt=0.0))  # fmt: skip
+        return self._headed(fresh)
+
+    def _accepted(self, state: AcceleratedState, stats: Stats, value: float) -> AcceleratedState:
+        """The trial becomes the accepted mixture, and its step a piece of curvature."""
+        p, fixed = state.progress, self.fixed or Fixed()
+        x = state.x + p.step * state.direction
+        weights = state.parameters().log_weights.exp()
+        gradient = state.chart.gradient(x, weights, stats, self.prior, fixed)
+        step, change = x - state.x, state.gradient - gradient
+        learnt, steps, changes = p.learnt, state.steps, state.changes
+        if float(step @ change) > 1e-10 * float(step @ step):
+            learnt = min(learnt + 1, MEMORY)
+            steps, changes = torch.cat([steps[1:], step[None]]), torch.cat([changes[1:], change[None]])
+        gains = torch.cat([state.gains[1:], torch.tensor([max(value - p.objective, 0.0)], dtype=torch.float64)])
+        progress = p._replace(objective=value, loglik=float(stats.loglik), learnt=learnt)
+        return self._headed(replace(state, x=x, gradient=gradient, sums=stats.packed, steps=steps, changes=changes,
+                                    gains=gains, progress=progress))  # fmt: skip
+
+    def _rejected(self, state: AcceleratedState) -> AcceleratedState:
+        """A shorter step; after some, a new chart; where even EM's own direction fails, nothing is left to gain."""
+        p = state.progress
+        if p.tries + 1 < TRIES:
+            return self._trial(state, p._replace(step=SHORTER * p.step, tries=p.tries + 1))
+        if p.learnt > 0:
+            accepted = state.chart.parameters(state.x, self.fixed or Fixed())
+            return self._anchored(state, accepted, Stats(state.sums, *state.chart.means.shape))
+        return replace(self._trial(state, p._replace(step=0.0, promised=0.0)), gains=torch.zeros_like(state.gains))
+
+    def _headed(self, state: AcceleratedState) -> AcceleratedState:
+        """The direction from the accepted mixture, and the first trial along it."""
+        direction = _direction(state)
+        slope = float(direction @ state.gradient)
+        if not slope > 0 and state.progress.learnt:
+            state = replace(state, progress=state.progress._replace(learnt=0.0))
+            direction = state.gradient
+            slope = float(direction @ direction)
+        step = min(1.0, state.chart.longest(direction))
+        progress = state.progress._replace(step=step, tries=0.0, promised=slope / 2)
+        return self._trial(replace(state, direction=direction), progress)
+
+    def _trial(self, state: AcceleratedState, progress: Progress) -> AcceleratedState:
+        x = state.x + progress.step * state.direction
+        log_weights, means, V = state.chart.parameters(x, self.fixed or Fixed())
+        held = self.fixed or Fixed()
+        if held.covariances is not False:  # to the bit
+            keep = held.mask("covariances", len(V), V.device)[:, None, None]
+            V = torch.where(keep, state.trial.covariances, V)
+        seen = torch.tensor(progress.seen, dtype=torch.float64, device=V.device)
+        return replace(state, trial=EMState(log_weights.exp(), means, V, seen), progress=progress)
+
+    def _log_prior(self, parameters: Parameters) -> float:
+        if self.prior is None:
+            return 0.0
+        return float(self.prior.log_density(parameters.log_weights.exp(), parameters.covariances))
+
+    def left(self, state: AcceleratedState) -> float:
+        """Nats that the objective has still to gain, by the curvature learnt and by how gains fall."""
+        early, late = (float(part.sum()) for part in state.gains.chunk(2))
+        if not early < torch.inf:
+            return torch.inf
+        ratio = late / early if early > 0 else 0.0
+        falling = late * ratio / (1 - ratio) if ratio < 1 else torch.inf
+        return max(state.progress.promised, falling, early + late)
+
+    def moved(self, state: AcceleratedState, parameters: Parameters) -> AcceleratedState:
+        """The state with other parameters, as far along as it was."""
+        return self._begun(self.em.moved(state.trial, parameters), Progress(seen=state.progress.seen))
+
+    def with_prior(self, prior: Prior) -> Accelerated:
+        """The same method with a prior."""
+        return replace(self, em=self.em.with_prior(prior))
+
+    def mixture(self, state: AcceleratedState) -> Mixture:
+        """The accepted mixture."""
+        if state.progress.passes <= WARM_UP:
+            return self.em.mixture(state.trial)
+        log_weights, means, V = state.chart.parameters(state.x, self.fixed or Fixed())
+        return Mixture.from_tensors(log_weights.exp(), means, V)
+
+    def standardized(self, scale: Sequence[float]) -> Accelerated:
+        """The same method for coordinates divided by ``scale``."""
+        return replace(self, em=self.em.standardized(scale))
+
+
+def _direction(state: AcceleratedState) -> Tensor:
+    """The gradient times the inverse curvature of the last steps (the two loops of L-BFGS)."""
+    learnt = int(state.progress.learnt)
+    if learnt == 0:
+        return state.gradient
+    S, Y = state.steps[-learnt:], state.changes[-learnt:]
+    inner = (S * Y).sum(1)
+    v, used = state.gradient, []
+    for s, y, sy in zip(S.flip(0), Y.flip(0), inner.flip(0), strict=True):
+        used.append((s @ v) / sy)
+        v = v - used[-1] * y
+    v = v * (inner[-1] / (Y[-1] @ Y[-1])).clamp(min=1.0)  # complete data hold no less information than these
+    for s, y, sy, a in zip(S, Y, inner, reversed(used), strict=True):
+        v = v + (a - (y @ v) / sy) * s
+    return v

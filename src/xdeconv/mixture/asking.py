@@ -1,0 +1,219 @@
+"""Rows that a question is about: whatever a fit takes, read as the fit read its own rows."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from ..catalog import remembering
+from ..catalog._open import open as open_catalog
+from ..catalog.stream import CatalogSource
+from ..rows import checks
+from ..rows import tables as tabular
+from ..rows.batch import Batch, concatenate
+from ..rows.data import ArraySource, Source
+from .coordinates import Names, refuse_other_units
+
+OPEN, ERRORS = "open", "errors"  # what a model's meta remembers of the rows that it was fitted to
+
+
+def remembered(source: Source | Batch) -> dict[str, Any]:
+    """What a model should remember of the rows that it is fitted to, as JSON, for its ``meta``.
+
+    Parameters
+    ----------
+    source : Source or Batch
+        The rows, as the user gave them: a catalogue before it is held in memory.
+
+    Returns
+    -------
+    dict
+        ``open``: the arguments of :func:`xdeconv.open`, for catalogues; ``errors``: which of the d coordinates had
+        errors. Neither for a source that cannot tell.
+
+    Examples
+    --------
+    >>> remembered(open_catalog({"x": [1.0], "x_error": [0.1], "y": [2.0]}, ["x", "y"]))
+    {'open': {'columns': ['x', 'y']}, 'errors': [True, False]}
+    """
+    if isinstance(source, CatalogSource):
+        noisy = remembering.noisy(source.recipe)
+        return {OPEN: source.opening(), ERRORS: [bool(noisy[name]) for name in source.labels]}
+    if isinstance(source, ArraySource):
+        return {ERRORS: noisy_coordinates(source.batch)}
+    return {ERRORS: noisy_coordinates(source)} if isinstance(source, Batch) else {}
+
+
+def noisy_coordinates(batch: Batch) -> list[bool]:
+    """Which coordinates have errors; with a projection, all or none."""
+    if batch.noise is None:
+        return [False] * batch.d
+    diagonal = [a * (a + 3) // 2 for a in range(batch.p)] if batch.full else list(range(batch.p))
+    found = [bool((batch.noise[line] > 0).any()) for line in diagonal]
+    return found if batch.projection is None else [any(found)] * batch.d
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a model knows of its rows: d coordinates, their names and units, and what was remembered."""
+
+    d: int
+    labels: Names
+    units: Names
+    meta: Mapping[str, Any]
+
+    def batches(self, X: Any, given: Mapping[str, Any]) -> Iterator[Batch]:
+        """The rows in order, float64 on the CPU, a long catalogue piece by piece."""
+        asked = self.rows(X, given)
+        if isinstance(asked, Batch):
+            return iter([asked])
+        return (batch.to("cpu", torch.float64) for batch in asked.arranged(None, 0).batches(0))
+
+    def batch(self, X: Any, given: Mapping[str, Any]) -> Batch:
+        """All the rows in memory."""
+        found = list(self.batches(X, given))
+        if not found:
+            return Batch(torch.zeros(self.d, 0, dtype=torch.float64))
+        return found[0] if len(found) == 1 else concatenate(found)
+
+    def rows(self, X: Any, given: Mapping[str, Any]) -> Source | Batch:
+        """Checked rows of the model's coordinates."""
+        named = [name for name, value in given.items() if value is not None]
+        if isinstance(X, (Batch, Source)):
+            if named:
+                kind = "a Batch" if isinstance(X, Batch) else f"a {type(X).__name__}"
+                raise ValueError(f"{kind} carries its own noise, projection, weight and priors: give them there")
+            return self._checked_batch(X) if isinstance(X, Batch) else self._checked_source(X)
+        if is_path(X) or (self._reads(X) and not {"noise", "error", "projection"} & set(named)):
+            return self._opened(X, {name: given[name] for name in named})
+        return self._arrays(X, given)
+
+    def _reads(self, X: Any) -> bool:
+        """Whether X is a table in which the model's columns can be looked for."""
+        return tabular.names(X) is not None and bool(self.labels or OPEN in self.meta)
+
+    # Catalogues
+
+    def _opened(self, X: Any, given: Mapping[str, Any]) -> Source | Batch:
+        stray = sorted({"noise", "error", "projection"} & set(given))
+        if stray:
+            raise ValueError(f"a file's errors are found in it by name: {', '.join(stray)} cannot be given beside it")
+        source = self._checked_source(self._open(X))
+        if not given:
+            return source
+        whole = source.load().batch
+        return replace(
+            whole,
+            weight=checks.weight(given.get("weight"), whole.n),
+            log_prior=checks.log_prior(given.get("log_prior"), given.get("label"), whole.n),
+            label=checks.label(given.get("label"), given.get("log_prior"), whole.n),
+        )
+
+    def _open(self, X: Any) -> CatalogSource:
+        """The rows read as those of the fit were; errors of what the fit took as exact are said to be left out."""
+        columns, choices = self.columns(), dict(self.meta.get(OPEN, {}))
+        found = tabular.names(X)
+        if found is not None and OPEN not in self.meta and not set(columns) <= set(found):
+            raise ValueError(f"the table has columns {found}, the mixture is of {columns}")
+        source = open_catalog(X, **remembering.arguments(choices, columns))
+        noisy = list(remembering.noisy(source.recipe).values())
+        exact = [raws for raws, then in zip(noisy, self._errors(), strict=True) if raws and then is False]
+        if not exact:
+            return source
+        unused = {raw: None for raws in exact for raw in raws}
+        _say(f"the rows have errors of {', '.join(unused)}, which are not used: the model was fitted without them")
+        choices["error"] = {**choices.get("error", {}), **unused}
+        return open_catalog(X, **remembering.arguments(choices, columns))
+
+    def columns(self) -> list[str]:
+        """The features of a catalogue that are this model's coordinates."""
+        chosen = self.meta.get(OPEN, {}).get("columns") or self.labels
+        if not chosen or len(chosen) != self.d:
+            raise ValueError("the model does not know its columns: give labels with mixture.with_(labels=[...])")
+        return list(chosen)
+
+    def _checked_source(self, source: Any) -> Any:
+        ours = self.meta.get(OPEN, {}).get("columns") or self.labels
+        if source.dim != self.d or (ours and source.labels and list(source.labels) != list(ours)):
+            raise ValueError(f"the rows are of {list(source.labels or ())}, the mixture of {list(self.labels or ())}")
+        refuse_other_units(source.units, self.labels, self.units)
+        facts = remembered(source).get(ERRORS)
+        if facts is not None:
+            self._warn_of_exact(facts)
+        return source
+
+    # Rows in memory
+
+    def _checked_batch(self, batch: Batch) -> Batch:
+        if batch.d != self.d:
+            raise ValueError(f"the Batch has {batch.d} columns and the mixture {self.d} dimensions")
+        self._warn_of_exact(noisy_coordinates(batch))
+        return batch.to(device="cpu", dtype=torch.float64)
+
+    def _arrays(self, X: Any, given: Mapping[str, Any]) -> Batch:
+        projected = given.get("projection") is not None
+        X, given = (X, given) if projected else self._in_order(X, given)
+        batch = Batch.from_arrays(X, **given)
+        if batch.d != self.d:
+            what = "projection" if projected else "X"
+            raise ValueError(f"{what} has {batch.d} columns and the mixture {self.d} dimensions")
+        if not projected:
+            refuse_other_units(tabular.column_units(X), self.labels, self.units)
+        if given.get("noise") is None and given.get("error") is None:
+            self._warn_of_exact([False] * self.d)
+        return batch
+
+    def _in_order(self, X: Any, given: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+        """Tables by our labels; noise that is not a table cannot follow when the columns of X change places."""
+        found = tabular.names(X)
+        if not self.labels or found is None:
+            return X, given
+        if not set(self.labels) <= set(found):
+            raise ValueError(f"the table has columns {found}, the mixture is of {list(self.labels)}")
+        ordered = tabular.in_order(X, self.labels)
+        noise = [given[name] for name in ("noise", "error") if given.get(name) is not None]
+        if ordered is not X and any(tabular.names(a) is None for a in noise):
+            order = f"the table's columns are {found}, the mixture's {list(self.labels)}"
+            raise ValueError(f"{order}: put the table in that order, or give its errors as a table too")
+        return ordered, {name: tabular.in_order(value, self.labels) for name, value in given.items()}
+
+    # Errors that the fit had
+
+    def _errors(self) -> Sequence[bool | None]:
+        """Whether each coordinate had errors in the fit; None where that is not known."""
+        known = self.meta.get(ERRORS)
+        return known if isinstance(known, (list, tuple)) and len(known) == self.d else [None] * self.d
+
+    def _warn_of_exact(self, noisy: Sequence[bool]) -> None:
+        lost = [a for a, (then, now) in enumerate(zip(self._errors(), noisy, strict=True)) if then and not now]
+        if lost:
+            names = ", ".join(self.labels[a] if self.labels else f"column {a}" for a in lost)
+            _say(f"the model was fitted with errors of {names}, and these rows have none: their values are taken as "
+                 "exact. Give error= or noise= (zero where values are exact)")  # fmt: skip
+
+
+def restricted(meta: Mapping[str, Any], keep: Sequence[int], d: int) -> dict[str, Any]:
+    """What a model of some of the coordinates remembers."""
+    found = dict(meta)
+    errors, choices = found.get(ERRORS), found.get(OPEN)
+    if isinstance(errors, list) and len(errors) == d:
+        found[ERRORS] = [errors[a] for a in keep]
+    if isinstance(choices, Mapping) and len(choices.get("columns", ())) == d:
+        found[OPEN] = {**choices, "columns": [choices["columns"][a] for a in keep]}
+    return found
+
+
+def is_path(X: Any) -> bool:
+    """Whether X names files: a path, a glob, or a list of them."""
+    if isinstance(X, (list, tuple)):
+        return len(X) > 0 and all(isinstance(item, (str, os.PathLike)) for item in X)
+    return isinstance(X, (str, os.PathLike))
+
+
+def _say(text: str) -> None:
+    warnings.warn(text, UserWarning, stacklevel=8)

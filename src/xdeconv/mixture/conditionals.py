@@ -1,0 +1,39 @@
+"""The true values of some rows under some components: one Gaussian for each pair."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..kernels.parameters import Parameters
+from ..rows.batch import Batch
+
+
+def conditionals(
+    parameters: Parameters, batch: Batch, i: Tensor, j: Tensor, first: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """b (m, d), B (m, d, d) and the squared Mahalanobis distance (m,) of some pairs of rows i and components j.
+
+    The batch begins at row ``first`` of what the user gave.
+
+    B is (I - K R) V (I - K R)^T + K S K^T with K = V R^T T^-1: a sum of squares, positive however small S is.
+    """
+    _, m, V = parameters
+    observed = ~batch.x.T.isnan()
+    seen = observed.double()
+    R = torch.eye(batch.p).double() if batch.projection is None else batch.projection.permute(2, 0, 1)
+    R = seen[:, :, None] * R
+    S = batch.covariance() * seen[:, :, None] * seen[:, None, :]
+    x = torch.where(observed, batch.x.T, 0.0)
+    gaps, R, S, m, V = torch.diag_embed(1 - seen)[i], R[i], S[i], m[j], V[j]
+    RV = R @ V
+    L, failed = torch.linalg.cholesky_ex(RV @ R.mT + S + gaps)
+    if bool(failed.any()):
+        row, component = (int(index[failed.nonzero()[0, 0]]) for index in (i, j))
+        raise ValueError(f"row {first + row} has no posterior: its noise and component {component} are both singular")
+    residual = (x[i, :, None] - R @ m[:, :, None]) * seen[i, :, None]
+    gain = torch.cholesky_solve(RV, L).mT
+    z = torch.linalg.solve_triangular(L, residual, upper=False)[..., 0]
+    away = torch.eye(parameters.d).double() - gain @ R
+    B = away @ V @ away.mT + gain @ S @ gain.mT
+    return m + (gain @ residual)[..., 0], (B + B.mT) / 2, (z * z).sum(-1)

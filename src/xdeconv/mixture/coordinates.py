@@ -1,0 +1,74 @@
+"""Coordinates of a mixture: their names and units, by label or index, and linear combinations of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..rows import checks, units
+
+Array = np.ndarray
+Coordinate = str | int
+Names = tuple[str, ...] | None
+
+
+def checked_names(names: Any, d: int, what: str, unique: bool) -> Names:
+    """Names of d coordinates as a tuple, each there once if they must be unique."""
+    if names is None:
+        return None
+    found = () if isinstance(names, str) or not isinstance(names, Iterable) else tuple(names)
+    if len(found) != d:
+        raise ValueError(f"{what} must name {d} coordinates, got {names!r}")
+    if not all(isinstance(name, str) for name in found):
+        raise ValueError(f"{what} must be words, got {list(found)}")
+    found = tuple(str(name) for name in found)
+    if unique and len(set(found)) < d:
+        raise ValueError(f"{what} must be unique, got {list(found)}")
+    return found
+
+
+def indices(coordinates: Sequence[Coordinate] | Coordinate, labels: Names, d: int) -> list[int]:
+    """Positions of coordinates given by label or index."""
+    wanted = [coordinates] if isinstance(coordinates, (str, int, np.integer)) else list(coordinates)
+    found = [_index(c, labels, d) for c in wanted]
+    if len(set(found)) < len(found):
+        raise ValueError(f"a coordinate is named twice in {wanted}")
+    if not found:
+        raise ValueError("no coordinate is named")
+    return found
+
+
+def _index(coordinate: Coordinate, labels: Names, d: int) -> int:
+    if isinstance(coordinate, str):
+        if not labels or coordinate not in labels:
+            known = f"its labels are {list(labels)}" if labels else "it has no labels"
+            raise ValueError(f"the mixture has no coordinate {coordinate!r}: {known}")
+        return labels.index(coordinate)
+    whole = isinstance(coordinate, (int, np.integer)) and not isinstance(coordinate, bool)
+    if not whole or not -d <= coordinate < d:
+        raise ValueError(f"coordinate {coordinate!r} is neither a label nor an index below {d}")
+    return int(coordinate) % d
+
+
+def coefficients(direction: Any, labels: Names, d: int) -> Array:
+    """A linear combination as d coefficients, from {label or index: coefficient} or d numbers."""
+    if isinstance(direction, Mapping):
+        line = np.zeros(d)
+        line[indices(list(direction), labels, d)] = checks.to_array(list(direction.values()), "direction")
+    else:
+        line = checks.to_array(direction, "direction")
+    if line.shape != (d,):
+        raise ValueError(f"direction must be {d} numbers or a dict {{label: coefficient}}, got shape {line.shape}")
+    if not np.isfinite(line).all() or not line.any():
+        raise ValueError(f"direction must have finite coefficients that are not all zero, got {line.tolist()}")
+    return line
+
+
+def refuse_other_units(found: Sequence[str] | None, labels: Names, wanted: Names) -> None:
+    """Refuse rows whose coordinates are in other units than the mixture's."""
+    for a, (theirs, ours) in enumerate(zip(found or (), wanted or (), strict=False)):
+        if theirs and ours and units.tidy(ours) != theirs:
+            name = labels[a] if labels else f"column {a}"
+            raise ValueError(f"{name} is in {theirs!r} in the table and in {ours!r} in the mixture: convert the table")

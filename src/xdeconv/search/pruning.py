@@ -1,0 +1,72 @@
+"""Pruning: fewer components from many, by merging and removing those that cost least."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from .. import kernels
+from ..kernels.options import DEFAULT, Options
+from ..kernels.parameters import Parameters
+from ..methods.prior import Prior
+from ..rows.batch import Batch
+from .passes import em_passes
+from .pool import Pool
+from .trials import Change, Effort, removals, try_merges
+
+SHARE = 0.35  # of the components too many that may go in one round
+PASSES = 2  # EM passes between rounds
+STEPS = 4  # local EM steps of a merge
+PAIRS = 2  # merges tried for each component
+
+
+def pruned(
+    parameters: Parameters, k: int, batch: Batch, prior: Prior | None = None, options: Options = DEFAULT
+) -> Parameters:
+    """A mixture of k components made of more: the cheapest go, some at a time, with EM passes between."""
+    rows = kernels.for_groups(batch, parameters.d, options)
+    while parameters.k > k:
+        pool = Pool.of(parameters, rows, options)
+        pairs = near_pairs(pool, PAIRS)
+        freed = try_merges(pairs, parameters, pool, Effort(2 * STEPS, 0, 0, prior)) + removals(parameters, pool)
+        most = max(1, round(SHARE * (parameters.k - k)))
+        parameters = em_passes(without(parameters, cheapest(freed, pool, most)), batch, PASSES, prior, options)
+    return parameters
+
+
+def near_pairs(pool: Pool, each: int) -> list[tuple[int, ...]]:
+    """For each component the pairs with those that share most of their rows with it."""
+    mass, k = pool.mass.numpy(), len(pool.mass)
+    closeness = pool.overlap() / np.minimum(mass[:, None], mass).clip(min=1e-300)
+    np.fill_diagonal(closeness, -1.0)
+    near = np.argsort(-closeness, axis=1, kind="stable")[:, : min(each, k - 1)].tolist()
+    return sorted({(min(a, b), max(a, b)) for a, row in enumerate(near) for b in row})
+
+
+def cheapest(freed: list[Change], pool: Pool, most: int) -> list[Change]:
+    """The changes that cost least, none beside another: a component and its twin must not both go."""
+    overlap = pool.overlap() > 0.05 * np.minimum(pool.mass.numpy()[:, None], pool.mass.numpy())
+    blocked: set[int] = set()
+    chosen: list[Change] = []
+    for change in sorted(freed, key=lambda change: -change.gain):
+        if not blocked & set(change.old) and np.isfinite(change.gain):
+            chosen.append(change)
+            blocked |= {int(c) for old in change.old for c in np.flatnonzero(overlap[old])} | set(change.old)
+        if len(chosen) == most:
+            break
+    return chosen
+
+
+def without(parameters: Parameters, chosen: list[Change]) -> Parameters:
+    """The parameters with changes made that each free a component."""
+    gone = [c for change in chosen for c in change.old]
+    keep = [c for c in range(parameters.k) if c not in gone]
+    parts = [parameters.pick(keep), *(change.new for change in chosen)]
+    log_weights, means, covariances = (torch.cat(t) for t in zip(*parts, strict=True))
+    return Parameters(log_weights.log_softmax(0), means, covariances)
+
+
+def joined(several: list[Parameters]) -> Parameters:
+    """One mixture of the components of several, each with its share."""
+    log_weights, means, covariances = (torch.cat(t) for t in zip(*several, strict=True))
+    return Parameters(log_weights.log_softmax(0), means, covariances)

@@ -1,0 +1,288 @@
+"""Files that change, shrink, disagree or are prepared twice: an error that names the file, never other numbers."""
+
+import json
+import multiprocessing
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from test_readers import WRITERS
+
+import xdeconv as xd
+from catalogues import FEATURES, arrow_table, gaia_like
+from xdeconv.catalog import store as making
+from xdeconv.catalog._open import open as open_catalog
+from xdeconv.catalog.readers import ReadError, open_table
+from xdeconv.catalog.readers.store import manifest_checksum
+from xdeconv.catalog.store import prepare
+
+FILES = [write for write in WRITERS if write.__name__ not in ("write_directory", "write_hats")]
+
+
+def changed(path: Path) -> None:
+    """Other contents of the same size, later."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    before = path.stat().st_mtime_ns
+    path.write_bytes(bytes(content))
+    os.utime(path, ns=(before + 1_000_000, before + 1_000_000))
+
+
+def rows(source):
+    return sum(batch.n for batch in source.batches(0))
+
+
+@pytest.mark.parametrize("write", FILES, ids=lambda f: f.__name__.removeprefix("write_"))
+def test_a_file_that_changed_since_it_was_opened_is_refused(write, tmp_path):
+    path = write(tmp_path)
+    source = open_catalog(path, FEATURES, memory=False)
+    assert rows(source) == 400
+    changed(path)
+    with pytest.raises(ReadError, match=rf"{path.name} cannot be read: it has changed since it was opened"):
+        rows(source)
+    with pytest.raises(ReadError, match="has changed"):
+        source.stamp()
+
+
+def test_a_fit_stops_when_its_file_changes(tmp_path):
+    path = tmp_path / "rows.parquet"
+    pq.write_table(arrow_table(gaia_like(3000)), path)
+
+    def change(epoch):
+        if epoch.epoch == 1:
+            pq.write_table(arrow_table(gaia_like(3000, seed=1)), path)
+
+    source = open_catalog(path, ["parallax", "pmra"], memory=False)
+    with pytest.raises(ReadError, match=r"rows\.parquet cannot be read: it has changed"):
+        xd.fit(source, 2, method=xd.EM(), epochs=4, tol=0, callback=change, cache="none")
+
+
+@pytest.mark.parametrize("write", FILES, ids=lambda f: f.__name__.removeprefix("write_"))
+def test_stamps_are_json_and_tell_contents_and_recipes_apart(write, tmp_path):
+    path = write(tmp_path)
+    stamp = open_catalog(path, FEATURES).stamp()
+    assert json.loads(json.dumps(stamp)) == stamp
+    assert stamp == open_catalog(path, FEATURES).stamp()
+    assert stamp["files"][0]["size"] == path.stat().st_size
+    assert stamp != open_catalog(path, FEATURES, where="ruwe < 1").stamp()
+    assert stamp != open_catalog(path, FEATURES, error={"parallax": 0.1}).stamp()
+    assert stamp != open_catalog(path, FEATURES[:3]).stamp()
+    time = path.stat().st_mtime_ns
+    content = bytearray(path.read_bytes())
+    content[: len(content) // 20] = bytes(len(content) // 20)
+    path.write_bytes(bytes(content))
+    os.utime(path, ns=(time, time))
+    try:
+        found = open_catalog(path, FEATURES).stamp()
+    except (OSError, ValueError):
+        return  # refused at once
+    assert found["files"] != stamp["files"]
+
+
+def test_tables_in_memory_have_stamps_too():
+    columns = gaia_like(100)
+    stamp = open_catalog(columns, FEATURES).stamp()
+    assert stamp == open_catalog(gaia_like(100), FEATURES).stamp()
+    columns["parallax"] = columns["parallax"] + 1
+    assert stamp != open_catalog(columns, FEATURES).stamp()
+
+
+# Files that shrink: a memory map would end the process
+
+
+def shrinking(path, sizes):
+    """In a process of its own: open, read a block, cut the file, read on; what happened, in a word."""
+    source = open_catalog(path, ["x"], error={"x": None}, memory=False)
+    blocks = (block for piece in source.table.pieces for block in source.table.read(piece, ["x"]))
+    first = next(blocks)
+    os.truncate(path, 200)
+    try:
+        float(np.sum(first.column("x").to_numpy()))
+        for block in blocks:
+            float(np.sum(block.column("x").to_numpy()))
+    except ReadError as problem:
+        sizes.send(f"refused: {problem}")
+    else:
+        sizes.send("read on")
+
+
+def write_long_npy(path, x):
+    np.save(path, np.rec.fromarrays([x, x], names="x,y"))
+
+
+def write_long_arrow(path, x):
+    with pa.ipc.new_file(str(path), pa.schema([("x", pa.float64())])) as writer:
+        writer.write_table(pa.table({"x": x}), max_chunksize=70_000)
+
+
+def write_long_fits(path, x):
+    from astropy.table import Table
+
+    Table({"x": x}).write(path)
+
+
+def write_long_hdf5(path, x):
+    import h5py
+
+    with h5py.File(path, "w") as file:
+        file["x"] = x
+
+
+@pytest.mark.parametrize(("name", "write"), [("a.npy", write_long_npy), ("a.arrow", write_long_arrow),
+                                             ("a.fits", write_long_fits), ("a.hdf5", write_long_hdf5)])  # fmt: skip
+def test_a_file_that_shrinks_under_a_stream(name, write, tmp_path):
+    write(tmp_path / name, np.random.default_rng(0).normal(size=400_000))
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe(duplex=False)
+    process = context.Process(target=shrinking, args=(tmp_path / name, there))
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0
+    assert f"{name} cannot be read: it has changed" in here.recv()
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_npy_of_numbers_is_read_in_either_order(order, tmp_path):
+    X = np.random.default_rng(0).normal(size=(70_000, 3))
+    np.save(tmp_path / "a.npy", np.array(X, order=order))
+    batch = open_catalog(tmp_path / "a.npy", ["a", "c", "e"], error=dict.fromkeys("ace")).load().batch
+    assert np.array_equal(batch.x.T, X)
+    np.save(tmp_path / "one.npy", X[:, 0])
+    assert np.array_equal(open_catalog(tmp_path / "one.npy", error={"x0": None}).load().batch.x[0], X[:, 0])
+
+
+# Stores
+
+
+@pytest.fixture
+def path(tmp_path):
+    pq.write_table(arrow_table(gaia_like(3000)), tmp_path / "rows.parquet", row_group_size=250)
+    return tmp_path / "rows.parquet"
+
+
+def test_a_shard_is_checked_when_it_is_first_read(path, tmp_path):
+    store = prepare(path, tmp_path / "store", shard_rows=1000)
+    shard = sorted(store.glob("shard-*"))[1]
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(bytes(content))
+    source = open_catalog(store, ["parallax"], memory=False)
+    with pytest.raises(ReadError, match=rf"{shard.name} is damaged: its checksum is not the manifest's"):
+        rows(source)
+
+
+def edited(store, change, sign=True):
+    manifest = json.loads((store / "manifest.json").read_text())
+    change(manifest)
+    if sign:
+        manifest["sha256"] = manifest_checksum(manifest)
+    (store / "manifest.json").write_text(json.dumps(manifest))
+
+
+def fewer_rows(manifest):
+    manifest["shards"][0]["rows"] -= 1
+    manifest["rows"] -= 1
+
+
+def other_unit(manifest):
+    next(c for c in manifest["columns"] if c["name"] == "parallax")["unit"] = "arcsec"
+
+
+def other_names(manifest):
+    a, b = (next(c for c in manifest["columns"] if c["name"] == n) for n in ("pmra", "pmdec"))
+    a["name"], b["name"] = b["name"], a["name"]
+
+
+def other_total(manifest):
+    manifest["rows"] += 1
+
+
+def other_batches(manifest):
+    manifest["batch_rows"] = 100
+
+
+def other_reading(manifest):
+    manifest["reading"] = {"columns": ["parallax"], "bad_rows": "drop"}
+
+
+@pytest.mark.parametrize("change", [fewer_rows, other_unit, other_names, other_total, other_batches, other_reading])
+def test_a_manifest_that_disagrees_with_its_shards_is_refused(change, path, tmp_path):
+    store = prepare(path, tmp_path / "store", shard_rows=1000)
+    edited(store, change)
+    with pytest.raises(ReadError, match=r"manifest says|does not agree|were expected|does not say"):
+        rows(open_catalog(store, ["parallax", "pmra"], memory=False))
+
+
+def test_a_manifest_that_was_edited_is_refused(path, tmp_path):
+    store = prepare(path, tmp_path / "store", reading={"columns": ["parallax"], "error": {"parallax": 0.5}})
+    edited(store, lambda manifest: manifest["reading"]["error"].update(parallax=0.1), sign=False)
+    with pytest.raises(ReadError, match=r"manifest\.json is damaged: its checksum"):
+        open_catalog(store)
+    (store / "manifest.json").write_text("[" * 100_000)
+    with pytest.raises(ReadError, match=r"manifest\.json is damaged"):
+        open_catalog(store)
+
+
+@pytest.mark.parametrize("stop_at", ["_write_run", "_shard"])
+def test_a_preparation_of_a_changed_input_is_not_resumed(stop_at, path, tmp_path, monkeypatch):
+    original, calls = getattr(making, stop_at), []
+
+    def failing(*arguments):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    monkeypatch.setattr(making, stop_at, failing)
+    options = {"shard_rows": 500, "run_bytes": 30_000}
+    with pytest.raises(KeyboardInterrupt):
+        prepare(path, tmp_path / "store", **options)
+    monkeypatch.undo()
+    changed(path)
+    with pytest.raises((ValueError, OSError), match=r"rows\.parquet as it was before it changed"):
+        prepare(path, tmp_path / "store", **options)
+
+
+def test_a_finished_store_of_a_changed_input_is_refused(path, tmp_path):
+    prepare(path, tmp_path / "store")
+    pq.write_table(arrow_table(gaia_like(3000, seed=1)), path, row_group_size=250)
+    with pytest.raises(ValueError, match=r"finished store of rows\.parquet as it was before it changed"):
+        prepare(path, tmp_path / "store")
+
+
+def hold(path, store, ready):
+    """Prepare, and wait in the midst of it."""
+    original = making._write_run
+
+    def slow(*arguments):
+        ready.send(True)
+        ready.recv()
+        return original(*arguments)
+
+    making._write_run = slow
+    prepare(path, store)
+
+
+def test_two_preparations_of_one_folder_are_refused(path, tmp_path):
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=hold, args=(path, tmp_path / "store", there))
+    process.start()
+    assert here.poll(60)
+    with pytest.raises(BlockingIOError, match=r"another preparation is writing .*store"):
+        prepare(path, tmp_path / "store")
+    process.kill()
+    process.join()
+    assert rows(open_catalog(prepare(path, tmp_path / "store"), ["parallax"])) == 3000
+    assert not (tmp_path / "store" / ".lock").exists()
+
+
+def test_a_store_can_be_moved(path, tmp_path):
+    store = prepare(path, tmp_path / "store", reading={"columns": ["parallax"]})
+    shutil.move(store, tmp_path / "elsewhere")
+    assert rows(open_catalog(tmp_path / "elsewhere")) == 3000
+    assert open_table(tmp_path / "elsewhere").shuffled

@@ -1,0 +1,432 @@
+"""The edges of formats: masks, units of several files, names, dates, large numbers, damage and bombs."""
+
+import gzip
+import io
+import subprocess
+import sys
+import textwrap
+import zipfile
+
+import h5py
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from astropy.io import fits
+from astropy.table import MaskedColumn, QTable, Table
+
+import xdeconv as xd
+from xdeconv.catalog._open import open as open_catalog
+from xdeconv.catalog.readers import ReadError, open_table
+from xdeconv.catalog.readers.text import read_header
+from xdeconv.rows.batch import Batch
+
+EXACT = dict.fromkeys("xyz")
+
+
+def values(data, columns=("x",), **options):
+    return open_catalog(data, list(columns), error=dict.fromkeys(columns), **options).load().batch.x.numpy()
+
+
+# Masks
+
+
+def masked():
+    table = Table({"x": MaskedColumn([1.0, -9999.0, 3.0], mask=[0, 1, 0], unit="mas"), "y": [4.0, 5.0, 6.0]})
+    table["n"] = MaskedColumn([1, -9999, 3], mask=[0, 1, 0])
+    table["y"].unit = "deg"
+    return table
+
+
+SERIALISED = {
+    "a.hdf5": lambda t, path: t.write(path, path="data", serialize_meta=True),
+    "b.parquet": lambda t, path: t.write(path),
+    "c.ecsv": lambda t, path: t.write(path, serialize_method="data_mask"),
+    "d.ecsv": lambda t, path: t.write(path),
+    "e.fits": lambda t, path: t.write(path),
+    "f.vot": lambda t, path: t.write(path, format="votable"),
+}
+
+
+@pytest.mark.parametrize("name", SERIALISED)
+@pytest.mark.parametrize("kind", [Table, QTable])
+def test_masks_of_astropy_are_missing_values(name, kind, tmp_path):
+    SERIALISED[name](kind(masked()), tmp_path / name)
+    table = open_table(tmp_path / name)
+    assert table.columns == ("x", "y", "n")
+    assert dict(table.units) == {"x": "mas", "y": "deg"}
+    assert np.array_equal(values(tmp_path / name, "xyn"), [[1, np.nan, 3], [4, 5, 6], [1, np.nan, 3]], equal_nan=True)
+
+
+def test_masks_in_a_table_that_pandas_read(tmp_path):
+    masked().write(tmp_path / "a.parquet")
+    assert np.isnan(values(pd.read_parquet(tmp_path / "a.parquet"), "xn")[:, 1]).all()
+
+
+@pytest.mark.parametrize(("scale", "zero"), [(0.5, 0.0), (1.0, 32768.0), (0.1, 7.0), (1.0, 0.0)])
+@pytest.mark.parametrize("packed", [False, True])
+def test_nulls_of_scaled_fits_columns_are_missing(scale, zero, packed, tmp_path):
+    raw = np.array([1, -99, 3], dtype=">i2")
+    column = fits.Column("x", "I", array=np.zeros(3, "i2"), null=-99)
+    table = fits.BinTableHDU.from_columns([column, fits.Column("y", "D", array=np.arange(3.0), unit="mag")])
+    table.writeto(tmp_path / "a.fits")
+    with fits.open(tmp_path / "a.fits", mode="update", do_not_scale_image_data=True) as file:
+        if scale != 1:
+            file[1].header["TSCAL1"] = scale
+        if zero:
+            file[1].header["TZERO1"] = zero
+    with fits.open(tmp_path / "a.fits") as file:
+        at = file[1].fileinfo()["datLoc"]
+    content = bytearray((tmp_path / "a.fits").read_bytes())
+    for i in range(3):
+        content[at + 10 * i : at + 10 * i + 2] = raw[i : i + 1].tobytes()
+    name = "a.fits.gz" if packed else "a.fits"
+    (tmp_path / name).write_bytes(gzip.compress(bytes(content)) if packed else bytes(content))
+    found = values(tmp_path / name, "xy")
+    assert np.allclose(found, [[scale + zero, np.nan, 3 * scale + zero], [0, 1, 2]], equal_nan=True)
+
+
+def test_types_of_fits_columns(tmp_path):
+    ids = np.array([2**63 + 5, 7, 2**64 - 1], dtype="u8")
+    columns = {"id": ids, "u": np.array([1, 65535, 3], "u2"), "flag": np.array([True, False, True])}
+    columns |= {"name": np.array(["a", "bc", "d"]), "b": np.array([1, 2, 255], "u1"), "f": np.arange(3, dtype="f4")}
+    Table(columns).write(tmp_path / "a.fits")
+    table = open_table(tmp_path / "a.fits")
+    found = next(table.read(table.pieces[0], list(columns))).to_pydict()
+    assert {name: list(v) for name, v in found.items()} == {name: v.tolist() for name, v in columns.items()}
+
+
+# Several files
+
+
+def write_fits(path, unit, x):
+    table = Table({"x": x})
+    table["x"].unit = unit
+    table.write(path)
+
+
+def write_ecsv(path, unit, x):
+    table = Table({"x": x})
+    table["x"].unit = unit
+    table.write(path, format="ascii.ecsv")
+
+
+def write_parquet(path, unit, x):
+    pq.write_table(pa.table([x], schema=pa.schema([pa.field("x", pa.float64(), metadata={"unit": unit})])), path)
+
+
+def write_arrow(path, unit, x):
+    schema = pa.schema([pa.field("x", pa.float64(), metadata={"unit": unit})])
+    with pa.ipc.new_file(str(path), schema) as writer:
+        writer.write_table(pa.table([x], schema=schema))
+
+
+def write_hdf5(path, unit, x):
+    with h5py.File(path, "w") as file:
+        file["x"] = x
+        file["x"].attrs["unit"] = unit
+
+
+WRITERS = {"fits": write_fits, "ecsv": write_ecsv, "parquet": write_parquet, "arrow": write_arrow, "h5": write_hdf5}
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_units_of_every_file_count(kind, tmp_path):
+    WRITERS[kind](tmp_path / f"a.{kind}", "mas", np.array([1.0, 2.0]))
+    WRITERS[kind](tmp_path / f"b.{kind}", "arcsec", np.array([3.0]))
+    files = str(tmp_path / f"*.{kind}")
+    assert open_catalog(files, ["x"], error={"x": None}).units == ("mas",)
+    assert np.allclose(values(files), [[1, 2, 3000]])
+    WRITERS[kind](tmp_path / f"c.{kind}", "km", np.array([3.0]))
+    with pytest.raises(ReadError, match=rf"c\.{kind}: x is in 'km' here and in 'mas' in other files"):
+        values(files)
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_a_second_file_without_a_column_is_named(kind, tmp_path):
+    WRITERS[kind](tmp_path / f"a.{kind}", "mas", np.array([1.0, 2.0]))
+    WRITERS[kind](tmp_path / f"b.{kind}", "mas", np.array([1.0, 2.0]))
+    first, second = open_table(tmp_path / f"a.{kind}"), open_table(tmp_path / f"b.{kind}")
+    assert first.columns == second.columns == ("x",)
+    content = (tmp_path / f"b.{kind}").read_bytes()
+    del content, first, second
+    if kind == "parquet":
+        pq.write_table(pa.table({"y": [1.0]}), tmp_path / "b.parquet")
+    elif kind == "fits":
+        Table({"y": [1.0]}).write(tmp_path / "b.fits", overwrite=True)
+    elif kind == "ecsv":
+        Table({"y": [1.0]}).write(tmp_path / "b.ecsv", overwrite=True)
+    elif kind == "h5":
+        with h5py.File(tmp_path / "b.h5", "w") as file:
+            file["y"] = [1.0]
+    else:
+        with pa.ipc.new_file(str(tmp_path / "b.arrow"), pa.schema([("y", pa.float64())])) as writer:
+            writer.write_table(pa.table({"y": [1.0]}))
+    with pytest.raises(ReadError, match=rf"b\.{kind}.*'?x'?"):
+        values(str(tmp_path / f"*.{kind}"))
+
+
+# Names
+
+
+def test_datasets_of_the_same_name_are_told_apart(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["a/x"], file["b/x"], file["y"] = np.zeros(3), np.ones(3), np.full(3, 2.0)
+    assert open_table(tmp_path / "a.h5").columns == ("a/x", "b/x", "y")
+    assert values(tmp_path / "a.h5", ["b/x", "y"])[:, 0].tolist() == [1, 2]
+    with pytest.raises(ValueError, match=r"no column 'x': did you mean"):
+        values(tmp_path / "a.h5")
+
+
+def test_two_tables_in_one_file_are_refused(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for name in ("first", "second"):
+            file[name] = np.rec.fromarrays([np.zeros(3)], names="x")
+    with pytest.raises(ReadError, match=r"holds 2 tables \(first, second\)"):
+        open_table(tmp_path / "a.h5")
+
+
+def test_columns_of_the_same_name_are_refused_where_they_are_used(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y,x\n1,2,3\n")
+    assert values(tmp_path / "a.csv", "y").tolist() == [[2]]
+    pq.write_table(pa.Table.from_arrays([pa.array([1.0]), pa.array([2.0]), pa.array([3.0])], names=["x", "y", "x"]),
+                   tmp_path / "a.parquet")  # fmt: skip
+    for name in ("a.csv", "a.parquet"):
+        with pytest.raises(ValueError, match=r"has 2 columns called 'x': names must be unique"):
+            values(tmp_path / name)
+        with pytest.raises(ValueError, match="2 columns called 'x'"):
+            values(tmp_path / name, "y", where="x > 1")
+    with pytest.raises(ValueError, match=r"[Dd]uplicate column names"):
+        values(pd.DataFrame(np.ones((3, 2)), columns=["x", "x"]))
+    with pytest.raises(ValueError, match="must be unique"):
+        xd.fit(pd.DataFrame(np.ones((3, 2)), columns=["x", "x"]), 1)
+
+
+@pytest.mark.parametrize(("head", "delimiter"), [("# x,y\n", ","), ("# made by hand\n#x y\n", " "), ("# x\ty\n", "\t")])
+def test_names_in_a_comment_are_names(head, delimiter, tmp_path):
+    (tmp_path / "a.txt").write_text(head + delimiter.join(["1.5", "2"]) + "\n" + delimiter.join(["-3e2", "nan"]) + "\n")
+    assert open_table(tmp_path / "a.txt").columns == ("x", "y")
+    assert np.array_equal(values(tmp_path / "a.txt", "xy"), [[1.5, -300], [2, np.nan]], equal_nan=True)
+
+
+def test_names_by_numpy(tmp_path):
+    np.savetxt(tmp_path / "a.txt", np.array([[1.0, 2.0], [3.0, 4.0]]), header="x y")
+    assert values(tmp_path / "a.txt", "xy").tolist() == [[1, 3], [2, 4]]
+
+
+def test_rows_without_names_are_refused(tmp_path):
+    (tmp_path / "a.csv").write_text("1.5,2\n3,4\n")
+    with pytest.raises(ReadError, match=r"a\.csv has no line of column names: its first line, '1\.5,2', is numbers"):
+        open_table(tmp_path / "a.csv")
+    (tmp_path / "b.csv").write_text("# a comment of no use\n1.5,2\n3,4\n")
+    with pytest.raises(ReadError, match="no line of column names"):
+        open_table(tmp_path / "b.csv")
+    pd.DataFrame(np.ones((2, 3))).to_csv(tmp_path / "c.csv", index=False)
+    assert open_table(tmp_path / "c.csv").columns == ("0", "1", "2")
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_mark_at_the_beginning_is_no_name(packed, tmp_path):
+    content = b"\xef\xbb\xbfx,y\n1,2\n3,4\n"
+    name = "a.csv.gz" if packed else "a.csv"
+    (tmp_path / name).write_bytes(gzip.compress(content) if packed else content)
+    assert values(tmp_path / name, "xy").tolist() == [[1, 3], [2, 4]]
+
+
+def test_a_text_column_is_named(tmp_path):
+    columns = {"x": np.arange(3.0), "name": np.array(["a", "b", "c"])}
+    for data in (columns, pd.DataFrame(columns), pl.DataFrame(columns), pa.table(columns), Table(columns)):
+        with pytest.raises(ValueError, match=r"column name is text, such as 'a'"):
+            values(data, ["x", "name"])
+        with pytest.raises(ValueError, match=r"X cannot be read as numbers: column name"):
+            xd.fit(data, 1)
+    pd.DataFrame(columns).to_csv(tmp_path / "a.csv", index=False)
+    with pytest.raises(ReadError, match=r"a\.csv cannot be read after row 0: .*column name: .*'a'"):
+        values(tmp_path / "a.csv", ["x", "name"])
+    with pytest.raises(ValueError, match="column name is text"):
+        open_catalog({**columns, "x_error": columns["name"]}, ["x"], error={"x": "name"}).load()
+
+
+# Rows of pandas
+
+
+def test_rows_of_pandas_are_paired_by_their_index():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(40, 2)), columns=["a", "b"], index=np.arange(40) + 100)
+    error = pd.DataFrame(rng.uniform(0.1, 1, size=(40, 2)), columns=["a", "b"], index=X.index)
+    weight = pd.Series(rng.uniform(size=40), index=X.index)
+    order = rng.permutation(40)
+    right = Batch.from_arrays(X, error=error, weight=weight)
+    mixed = Batch.from_arrays(X, error=error.iloc[order], weight=weight.iloc[order])
+    assert np.array_equal(right.noise, mixed.noise)
+    assert np.array_equal(right.weight, mixed.weight)
+    for wrong in ({"error": error.reset_index(drop=True)}, {"weight": weight.reset_index(drop=True)},
+                  {"noise": error.set_axis(np.zeros(40))}):  # fmt: skip
+        with pytest.raises(ValueError, match=r"the index of (error|weight|noise) is not that of the rows"):
+            Batch.from_arrays(X, **wrong)
+    assert np.array_equal(Batch.from_arrays(X, error=error.to_numpy()).noise, right.noise)
+    with pytest.raises(ValueError, match="the index of error is not that of the rows"):
+        xd.fit(X, 1, error=error.reset_index(drop=True))
+
+
+@pytest.mark.parametrize("read", [lambda t: values(t, "xy"), lambda t: Batch.from_arrays(t).x.numpy()])
+def test_columns_of_pandas_are_paired_by_their_index(read):
+    x, y = pd.Series([1.0, 2.0, 3.0]), pd.Series([4.0, 5.0, 6.0], index=[2, 1, 0])
+    assert read({"x": x, "y": y}).tolist() == [[1, 2, 3], [6, 5, 4]]
+    with pytest.raises(ValueError, match="index of column y is not that of the rows"):
+        read({"x": x, "y": y.set_axis([7, 8, 9])})
+
+
+# Numbers that are none
+
+
+DATES = np.array(["2020-01-01", "NaT"], dtype="M8[ns]")
+
+
+@pytest.mark.parametrize(
+    "make", [dict, pd.DataFrame, pl.DataFrame, pa.table], ids=["dict", "pandas", "polars", "arrow"]
+)
+@pytest.mark.parametrize("dates", [DATES, pd.to_timedelta([1, None]).to_numpy()], ids=["dates", "times"])
+def test_dates_are_not_numbers(make, dates):
+    with pytest.raises(ValueError, match=r"column x (has dates or times|is of type (timestamp|duration))"):
+        xd.fit(make({"x": dates}), 1)
+    with pytest.raises(ValueError, match=r"column x (has dates or times|is of type (timestamp|duration))"):
+        values(make({"x": dates}))
+
+
+def test_dates_in_arrays_are_not_numbers():
+    for array in (DATES[:, None], np.array([[pd.Timestamp("2020-01-01")]], dtype=object)):
+        with pytest.raises(ValueError, match="X has dates or times"):
+            xd.fit(array, 1)
+
+
+LARGE = np.array([1, 2**53 + 1, 5])
+KEPT = np.array([1, 2**60, -(2**54)])
+
+
+@pytest.mark.parametrize("make", [lambda x: {"x": x}, lambda x: pd.DataFrame({"x": x}),
+                                  lambda x: pl.DataFrame({"x": x}), lambda x: pa.table({"x": x}),
+                                  lambda x: Table({"x": x}),
+                                  lambda x: pa.table({"x": pa.array([*x.tolist(), None])}),
+                                  lambda x: pl.DataFrame({"x": [*x.tolist(), None]}),
+                                  lambda x: pd.DataFrame({"x": pd.array([*x.tolist(), None], dtype="Int64")})],
+                         ids=["dict", "pandas", "polars", "arrow", "astropy", "nulls", "polars nulls",
+                              "pandas nulls"])  # fmt: skip
+def test_whole_numbers_that_would_change_are_refused(make):
+    for read in (values, lambda t: Batch.from_arrays(t).x.numpy()):
+        with pytest.raises(ValueError, match=r"column x has the whole number 9007199254740993"):
+            read(make(LARGE))
+        assert read(make(KEPT))[0, :3].tolist() == KEPT.tolist()
+
+
+def test_whole_numbers_of_arrays_and_lists():
+    for array in (LARGE[:, None], [[2**53 + 1]], np.array([[2**64 - 1]], dtype="u8"), [[2**70 + 1]],
+                  pd.Series(LARGE).to_frame(0)):  # fmt: skip
+        with pytest.raises(ValueError, match="X has the whole number"):
+            Batch.from_arrays(array)
+    assert Batch.from_arrays([[2**63]]).x[0, 0] == 2.0**63
+
+
+def test_identifiers_with_gaps_are_compared_exactly_or_refused():
+    ids = pa.array([2**62, None, 2**62 + 2**10], pa.int64())
+    table = pa.table({"id": ids, "x": [1.0, 2.0, 3.0]})
+    assert values(table, where=f"id == {2**62 + 2**10}").tolist() == [[3.0]]
+    odd = table.set_column(0, "id", pa.array([2**62 + 1, None, 2**62], pa.int64()))
+    with pytest.raises(ValueError, match="column id has the whole number"):
+        values(odd, where=f"id == {2**62}")
+
+
+# Damage
+
+
+@pytest.mark.filterwarnings("ignore::astropy.utils.exceptions.AstropyUserWarning")  # of damaged headers
+@pytest.mark.parametrize("write", ["fits.gz", "csv.gz", "ecsv.gz", "vot.gz", "npz"])
+def test_no_flipped_bit_gives_other_values(write, tmp_path):
+    """The checksum that a compressed file has is looked at: each flip is refused or changes nothing."""
+    rng = np.random.default_rng(0)
+    table = Table({"x": rng.normal(size=300), "y": rng.normal(size=300)})
+    plain = io.BytesIO()
+    if write == "npz":
+        np.savez_compressed(plain, x=np.asarray(table["x"]), y=np.asarray(table["y"]))
+        content = plain.getvalue()
+    else:
+        kind = {"fits.gz": "fits", "csv.gz": "ascii.csv", "ecsv.gz": "ascii.ecsv", "vot.gz": "votable"}[write]
+        target = tmp_path / "plain"
+        table.write(target, format=kind)
+        content = gzip.compress(target.read_bytes())
+    path = tmp_path / f"rows.{write}"
+    path.write_bytes(content)
+    right = values(path, "xy")
+    refused = 0
+    for at in np.linspace(0, len(content) - 1, 60).astype(int):
+        damaged = bytearray(content)
+        damaged[at] ^= 1 << int(rng.integers(8))
+        path = tmp_path / f"{at}.{write}"
+        path.write_bytes(bytes(damaged))
+        try:
+            assert np.array_equal(values(path, "xy"), right)
+        except (ReadError, ValueError) as problem:
+            refused += 1
+            assert path.name in str(problem)  # noqa: PT017
+    assert refused > 30
+
+
+# Bombs
+
+
+def bomb(kind, path):
+    if kind == "line":
+        with gzip.open(path, "wb", compresslevel=9) as file:
+            for _ in range(1000):
+                file.write(b"x" * 1_000_000)
+    elif kind == "header":
+        with gzip.open(path, "wb", compresslevel=6) as file:
+            file.write(b"".join(f"{card:<80}".encode() for card in ("SIMPLE  =                    T",
+                       "BITPIX  =                    8", "NAXIS   =                    0")))  # fmt: skip
+            for _ in range(500):
+                file.write(b"COMMENT x".ljust(80) * 12000)
+    elif kind == "comments":
+        with gzip.open(path, "wb", compresslevel=9) as file:
+            for _ in range(200):
+                file.write(b"# nothing here\n" * 300_000)
+    else:
+        header = io.BytesIO()
+        np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (150_000_000,)})
+        with (
+            zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
+            archive.open("x.npy", "w", force_zip64=True) as file,
+        ):
+            file.write(header.getvalue())
+            for _ in range(1200):
+                file.write(bytes(1_000_000))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("line", "a.csv.gz"), ("comments", "b.csv.gz"), ("zeros", "c.npz"), ("header", "d.fits.gz")]
+)
+def test_a_small_file_takes_little_memory_to_open(kind, name, tmp_path):
+    bomb(kind, tmp_path / name)
+    code = """
+        import resource, sys
+        import astropy.io.fits, numpy, pyarrow.csv
+        from xdeconv.catalog._open import open_source
+        from xdeconv.catalog.readers import open_table
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        try:
+            table = open_table(sys.argv[1])
+            next(table.read(table.pieces[0], ["x"]))
+        except OSError as problem:
+            print(problem)
+        print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code), str(tmp_path / name)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert int(done.stdout.split()[-1]) < 200  # MiB
+
+
+def test_a_long_header_is_still_a_header(tmp_path):
+    names = [f"column_{i}" for i in range(20_000)]
+    (tmp_path / "a.csv").write_text(",".join(names) + "\n" + ",".join(["1"] * 20_000) + "\n")
+    assert len(read_header(str(tmp_path / "a.csv")).columns) == 20_000

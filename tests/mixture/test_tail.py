@@ -1,0 +1,117 @@
+"""outlier() is the density's own p-value: uniform for rows of the mixture, and right far out."""
+
+import numpy as np
+import pytest
+from scipy.stats import chi2, kstest
+
+from problems import random_covariances
+from xdeconv import Batch, Mixture
+from xdeconv.mixture import tail
+
+
+def mixture(k: int, d: int, spread: float, seed: int = 0) -> Mixture:
+    rng = np.random.default_rng(seed)
+    means = spread * rng.normal(size=(k, d))
+    return Mixture(rng.dirichlet(np.full(k, 2.0)), means, random_covariances(rng, k, d))
+
+
+MODELS = {
+    "one": mixture(1, 3, 0.0),
+    "apart": mixture(4, 2, 20.0),
+    "60 that overlap": mixture(60, 2, 0.5),
+    "narrow in wide": Mixture([0.3, 0.7], np.zeros((2, 2)), [0.01 * np.eye(2), 4 * np.eye(2)]),
+    "five dimensions": mixture(8, 5, 1.5),
+}
+
+
+def views(n: int, d: int, kind: str, seed: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    if kind == "own noise":
+        return {"noise": 0.2 * rng.lognormal(size=(n, 1, 1)) * random_covariances(rng, n, d)}
+    if kind == "shared noise":
+        return {"noise": random_covariances(rng, 1, d, 0.3)}
+    p = max(1, d - 1)
+    return {"noise": 0.2 * rng.lognormal(size=(n, p)), "projection": rng.normal(size=(n, p, d))}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("kind", ["own noise", "shared noise", "projection"])
+def test_uniform_with_gaps(name, kind):
+    model, n = MODELS[name], 1200
+    given = views(n, model.d, kind, 1)
+    X = model.sample(n, seed=2, **given)
+    gaps = np.random.default_rng(3).random(X.shape) < 0.25
+    gaps[gaps.all(1)] = False
+    X[gaps] = np.nan
+    p = model.outlier(X, **given)
+    assert kstest(p, "uniform").pvalue > 1e-3
+    assert (p < 0.05).mean() == pytest.approx(0.05, abs=0.02)
+
+
+def test_the_old_tail_is_not_uniform_where_components_overlap():
+    model = MODELS["60 that overlap"]
+    X = model.sample(4000, seed=4)
+    assert (model.component_tail(X) < 0.01).mean() < 0.004
+    assert (model.outlier(X) < 0.01).mean() == pytest.approx(0.01, abs=0.005)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_one_gaussian_is_chi_square(own):
+    """Down to 1e-100, by rays and by the table."""
+    model = MODELS["one"]
+    radius = np.sqrt(np.concatenate([chi2.isf(np.logspace(-6, -0.01, 400), 3), chi2.isf([1e-20, 1e-100], 3)]))
+    rng = np.random.default_rng(5)
+    u = rng.normal(size=(len(radius), 3))
+    u *= (radius / np.linalg.norm(u, axis=1))[:, None]
+    S = np.diag([0.3, 0.1, 0.5])
+    X = model.means[0] + u @ np.linalg.cholesky(model.covariances[0] + S).T
+    p = model.outlier(X, np.tile(S, (len(X), 1, 1)) if own else S[None])
+    np.testing.assert_allclose(p, chi2.sf(radius**2, 3), rtol=1e-3 if own else 0.06)
+
+
+@pytest.mark.parametrize("name", ["60 that overlap", "narrow in wide", "five dimensions"])
+@pytest.mark.parametrize("own", [True, False])
+def test_ten_per_cent_down_to_1e_4(name, own):
+    """Against 4 million draws: 400 below the least probability that is asked for."""
+    model, S = MODELS[name], 0.2
+    noisy = Mixture(model.weights, model.means, model.covariances + S * np.eye(model.d))
+    drawn = np.sort(np.concatenate([noisy.log_prob(noisy.sample(1_000_000, seed=s)) for s in range(4)]))
+    X = noisy.sample(3000, seed=9)
+    X = np.concatenate([X[:60], noisy.mean() + 1.9 * (X[60:] - noisy.mean())])
+    right = np.searchsorted(drawn, noisy.log_prob(X), side="right") / len(drawn)
+    some = np.concatenate([np.flatnonzero((right > low) & (right < 10 * low))[:12] for low in (1e-4, 1e-3, 1e-2, 1e-1)])
+    assert len(some) == 48
+    if own:
+        p = model.outlier(X[some], np.full((len(some), model.d), S))
+    else:
+        p = model.outlier(X, np.full(model.d, S))[some]
+    error = np.log(p / right[some])
+    assert np.sqrt((error**2).mean()) < 0.06
+    assert np.mean(np.abs(error) < 0.1) > 0.9
+
+
+def test_it_does_not_depend_on_where_a_row_stands():
+    model = MODELS["five dimensions"]
+    X, noise = model.sample(300, seed=1), np.random.default_rng(0).uniform(0.1, 1.0, size=(300, 5))
+    whole = model.outlier(X, noise)
+    np.testing.assert_array_equal(model.outlier(X[250:], noise[250:]), whole[250:])
+
+
+def test_views_of_few_rows_and_of_none():
+    model = MODELS["apart"]
+    X = np.full((600, 2), np.nan)
+    X[:400, 0] = 1.0
+    X[:3, 1] = 2.0
+    p = model.outlier(X)
+    assert (p[400:] == 1).all()
+    assert [len(part) for part in tail._views(Batch.from_arrays(X))] == [397]
+    alone = model.marginal([0]).outlier(X[3:4, :1])[0]
+    np.testing.assert_allclose(p[3:400], alone, rtol=0.1)
+
+
+def test_priors_of_rows_are_weights():
+    model = MODELS["apart"]
+    X, only = model.sample(20, seed=3), np.array([[0.0, -np.inf, -np.inf, -np.inf]])
+    alone = Mixture([1.0], model.means[:1], model.covariances[:1])
+    found = model.posterior(X, log_prior=np.repeat(only, 20, 0)).outlier()
+    np.testing.assert_allclose(found, alone.outlier(X), rtol=1e-3, atol=1e-300)
