@@ -315,7 +315,7 @@ def test_float32_trouble_is_said_and_the_fit_goes_on_in_float64():
     assert any("float64" in note for note in result.notes)
     right = xd.fit(X, 2, dtype="float64", seed=0)
     assert result.converged
-    assert result.loglik == pytest.approx(right.loglik, abs=0.005)
+    assert result.loglik == pytest.approx(right.loglik, abs=0.05)
 
 
 @pytest.mark.parametrize("method", [xd.EM(), xd.EM(step=0.1), xd.SGD(rate=0.01)])

@@ -85,8 +85,7 @@ def loop(bits: int) -> Callable[..., None]:
     groups.__qualname__ = f"groups_float{bits}"
     with notice(f"groups of rows, float{bits}"):
         number = types.float32 if bits == 32 else types.float64
-        how = {"nogil": True, "error_model": "numpy"}
-        return kept(lambda cache: njit(_signature(number), cache=cache, **how)(groups))
+        return kept(lambda keep: njit(_signature(number), nogil=True, cache=keep, error_model="numpy")(groups))
 
 
 def _signature(number: Any) -> Any:
