@@ -24,13 +24,13 @@ def arrays(path):
 
 
 CASES = {
-    "batch": lambda path: xd.fit(arrays(path), 3, method=xd.EM(), epochs=8, tol=0, device="cpu"),
-    "stream": lambda path: xd.fit(rows(path), 3, method=xd.EM(), epochs=4, tol=0, cache="none", device="cpu"),
+    "batch": lambda path: xd.fit(arrays(path), 3, moves="none", epochs=8, tol=0, device="cpu"),
+    "stream": lambda path: xd.fit(rows(path), 3, moves="none", epochs=4, tol=0, cache="none", device="cpu"),
     "held": lambda path: xd.fit(
-        rows(path), mixture=guess(path), method=xd.EM(), epochs=4, tol=0, cache="host", device="cpu"
+        rows(path), mixture=guess(path), moves="none", epochs=4, tol=0, cache="host", device="cpu"
     ),
     "moves": lambda path: xd.fit(
-        arrays(path), 4, epochs=14, moves=xd.Moves(after=3, sweeps=2), validation=0.2, tol=0, device="cpu"
+        arrays(path), 4, epochs=14, moves=xd.Moves(rounds=2, sweeps=2), validation=0.2, tol=0, device="cpu"
     ),
     "minibatch": lambda path: xd.fit(
         arrays(path), mixture=guess(path), method=xd.EM(step=0.2), batch_rows=300, epochs=3, tol=0, device="cpu"
@@ -39,7 +39,7 @@ CASES = {
 
 
 def guess(path):
-    return xd.fit(arrays(path), 3, method=xd.EM(), epochs=2, tol=0, device="cpu").mixture
+    return xd.fit(arrays(path), 3, moves="none", epochs=2, tol=0, device="cpu").mixture
 
 
 def main(path, folder):

@@ -21,6 +21,8 @@ from benchmarks.common.machine import about
 from benchmarks.common.problems import Split, gaia_fields, simulated, tycho
 from xdeconv.search.growing import grown
 
+PLAIN: dict = {"method": xd.EM(accelerate=False), "moves": "none"}  # EM as published
+
 K = 64
 PASSES = (2, 5, 10, 20)
 STARTS = {
@@ -61,31 +63,31 @@ def from_start(split: Split, name: str, seed: int, search: bool) -> float:
 
 def _grown(train: xd.Batch, seed: int) -> xd.Mixture:
     """From one component to K by splitting what fits worst, with a few EM passes at each size."""
-    mixture = xd.fit(train, 1, method=xd.EM(), epochs=3, seed=seed).mixture
+    mixture = xd.fit(train, 1, **PLAIN, epochs=3, seed=seed).mixture
     pool = train.rows(torch.from_numpy(np.random.default_rng(seed).permutation(train.n)[:20_000]))
     while mixture.k < K:
         mixture = grown(mixture, min(2 * mixture.k, K), pool)
-        mixture = xd.fit(train, mixture=mixture, method=xd.EM(), epochs=15).mixture
+        mixture = xd.fit(train, mixture=mixture, **PLAIN, epochs=15).mixture
     return mixture
 
 
 def _annealed(train: xd.Batch, seed: int) -> xd.Mixture:
     """K-means, then EM with noise added that falls from the data's own variance to none."""
     spread = np.nanvar(train.x.cpu().numpy(), axis=1)
-    mixture = xd.fit(train, K, method=xd.EM(), epochs=1, seed=seed).mixture
+    mixture = xd.fit(train, K, **PLAIN, epochs=1, seed=seed).mixture
     d = train.d
     place = [a * (a + 1) // 2 + a for a in range(d)] if train.noise.shape[0] > d else list(range(d))
     for share in (0.3, 0.1, 0.03, 0.01, 0.003):
         noise = train.noise.clone()
         noise[place] += torch.from_numpy(share * spread)[:, None]
-        mixture = xd.fit(replace(train, noise=noise), mixture=mixture, method=xd.EM(), epochs=15).mixture
+        mixture = xd.fit(replace(train, noise=noise), mixture=mixture, **PLAIN, epochs=15).mixture
     return mixture
 
 
 def by_steps(split: Split, name: str, batch_rows: int, seed: int) -> list[float]:
     """Held-out likelihood after some numbers of passes of a minibatch method, no moves."""
     found = xd.fit(
-        split.train, K, method=STEPS[name], batch_rows=batch_rows, epochs=PASSES[-1], seed=seed, tol=0.0,
+        split.train, K, method=STEPS[name], moves="none", batch_rows=batch_rows, epochs=PASSES[-1], seed=seed, tol=0.0,
         validation=split.held_out, patience=1000,
     )  # fmt: skip
     best = np.maximum.accumulate([record.validation for record in found.history])

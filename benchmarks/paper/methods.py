@@ -57,7 +57,7 @@ def fitted(recipe: Recipe, train: ArraySource, k: int, seed: int, epochs: int | 
     rows = noisier(train, recipe.floor) if recipe.floor else train
     result = xd.fit(
         rows, k, method=recipe.method, batch_rows=recipe.batch_rows, seed=seed, epochs=epochs or 20, tol=0.0,
-        start=START, standardize=False, device=device,
+        start=START, standardize=False, device=device, moves="none",
     )  # fmt: skip
     return replace(result, mixture=raised(result.mixture, recipe.floor)) if recipe.floor else result
 

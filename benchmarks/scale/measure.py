@@ -48,6 +48,8 @@ from xdeconv.fitting.initial import Start
 from xdeconv.rows.resident import GIB, Place, ResidentSource, hold, placed
 from xdeconv.system.ranks import process_group, rank, world
 
+PLAIN: dict = {"method": xd.EM(accelerate=False), "moves": "none"}  # EM as published
+
 HELD_OUT_ROWS = 1 << 20
 FITTED_ROWS = 1 << 20
 
@@ -61,7 +63,7 @@ def fitted(k: int, chosen: argparse.Namespace, epochs: int = 40) -> xd.Mixture:
     """A mixture that has seen the data: what kernels skip depends on it."""
     rows = min(FITTED_ROWS, chosen.rows)
     source = SimulatedSource(rows, device=chosen.device)
-    return xd.fit(source, k, method=xd.EM(), epochs=epochs, tol=0, device=chosen.device).mixture
+    return xd.fit(source, k, **PLAIN, epochs=epochs, tol=0, device=chosen.device).mixture
 
 
 def memory() -> dict[str, float]:
@@ -90,7 +92,16 @@ def one_pass(chosen: argparse.Namespace) -> dict[str, Any]:
     began = time.perf_counter()
     source = SimulatedSource(chosen.rows, device=chosen.device)
     cache = "device" if chosen.device == "cuda" else "host"
-    result = xd.fit(source, mixture=mixture, method=xd.EM(), epochs=4, tol=0, cache=cache, device=chosen.device)
+    result = xd.fit(
+        source,
+        mixture=mixture,
+        method=xd.EM(accelerate=False),
+        moves="none",
+        epochs=4,
+        tol=0,
+        cache=cache,
+        device=chosen.device,
+    )
     seconds = per_pass(result)
     return {
         "rows": chosen.rows, "k": chosen.components, "seconds": statistics.median(seconds), "all": seconds,
@@ -219,7 +230,7 @@ def against_components(chosen: argparse.Namespace) -> dict[str, Any]:
     cache = "device" if chosen.device == "cuda" else "host"
     for k in chosen.counts:
         start = Start(epochs=2)
-        mixture = xd.fit(source, k, method=xd.EM(), epochs=10, tol=0, start=start, device=chosen.device).mixture
+        mixture = xd.fit(source, k, **PLAIN, epochs=10, tol=0, start=start, device=chosen.device).mixture
         place, moved = coordinates(mixture, chosen)
         held = placed(source, replace(place, cache=cache))[0]
         times = [timed_pass(held, moved, place.device) for _ in range(6)][1:]
@@ -241,7 +252,7 @@ def ranks(chosen: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         start = Path(folder) / "start.safetensors"
         few = SimulatedSource(1 << 16, dtype=torch.float64)
-        xd.fit(few, 16, method=xd.EM(), epochs=3, tol=0, device="cpu").mixture.save(start)
+        xd.fit(few, 16, **PLAIN, epochs=3, tol=0, device="cpu").mixture.save(start)
         alone = [sys.executable]
         several = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29617"]
         found: dict[str, list[dict[str, Any]]] = {"one": [], "two": []}

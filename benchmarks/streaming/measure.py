@@ -146,7 +146,15 @@ def memory(folder: Path, rows: int, components: int, rounds: int, bare: bool) ->
     source = open_catalog(path, COLUMNS, memory=False)
     held_out = min(0.1, 1e5 / rows)
     result = xd.fit(
-        source, components, method=xd.EM(), epochs=rounds, start="kmeans++", tol=0, validation=held_out, device="cpu"
+        source,
+        components,
+        method=xd.EM(accelerate=False),
+        moves="none",
+        epochs=rounds,
+        start="kmeans++",
+        tol=0,
+        validation=held_out,
+        device="cpu",
     )
     return {
         "kind": "memory", "rows": rows, "components": components, "epochs": rounds, "from": path.suffix,

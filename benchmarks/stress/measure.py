@@ -180,7 +180,7 @@ def components(folder: Path, arguments: argparse.Namespace) -> list[list[str]]:
     import xdeconv as xd
 
     rows = []
-    for k, d, moves in ((1500, 1, xd.Moves(after=1, sweeps=1)), (2000, 2, None)):
+    for k, d, moves in ((1500, 1, xd.Moves(sweeps=1)), (2000, 2, None)):
         X = np.random.default_rng(0).normal(size=(2 * k, d))
         began = time.monotonic()
         result = xd.fit(X, k, error=[0.5] * d, epochs=3, tol=0, moves=moves, method=xd.EM(), start="random")

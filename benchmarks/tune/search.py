@@ -77,7 +77,7 @@ class Objective:
         method = xd.EM(step=step, prior=prior) if self.method == "minibatch" else xd.SGD(rate=step, prior=prior)
         train = self.rows.train
         where = {"device": str(train.batch.device), "epochs": self.epochs, "tol": 0.0, "seed": seed}
-        return xd.fit(train, self.k, method=method, batch_rows=s.batch_rows, **where).mixture  # type: ignore[arg-type]
+        return xd.fit(train, self.k, method=method, moves="none", batch_rows=s.batch_rows, **where).mixture  # type: ignore[arg-type]
 
     def __call__(self, s: Settings) -> float:
         """Validation log-likelihood per row; minus infinity where a fit fails."""

@@ -140,10 +140,11 @@ def test_float32_at_mean_100_and_sd_a_tenth(method, batch_rows):
     rows = 100 + 0.1 * np.random.default_rng(6).normal(size=(500, 2))
     result = xd.fit(
         rows, 1, error=[0.05, 0.05], dtype="float32", method=method, batch_rows=batch_rows, epochs=30, tol=0,
-        standardize=False, validation={"X": rows, "error": [0.05, 0.05]},
+        patience=30, standardize=False, validation={"X": rows, "error": [0.05, 0.05]},
     )  # fmt: skip
     np.testing.assert_allclose(np.diagonal(result.mixture.covariances[0]), 0.1**2 - 0.05**2, rtol=0.2)
-    assert result.validation == max(record.validation for record in result.history)
+    best = max(record.validation for record in result.history)
+    assert result.validation == pytest.approx(best, rel=1e-7)  # in float32, of a mixture that went through float64
 
 
 # astrozot/xnicer: NaN silently when a factorisation fails
@@ -184,7 +185,7 @@ def test_samples_obey_their_seed():
     mixture = xd.fit(X, 2, noise=S, epochs=2).mixture
     np.testing.assert_array_equal(mixture.sample(50, seed=1), mixture.sample(50, seed=1))
     assert not np.array_equal(mixture.sample(50, seed=1), mixture.sample(50, seed=2))
-    model = xd.XDGMM(2, random_state=3, max_iter=2).fit(X, noise=S)
+    model = xd.XDGMM(2, random_state=3, max_iter=2, tol=0).fit(X, noise=S)
     np.testing.assert_array_equal(model.sample(20)[0], model.sample(20)[0])
 
 
@@ -222,7 +223,7 @@ def test_criteria_data_frames_and_clones():
 
 @pytest.mark.parametrize("method", ["em", "minibatch-em", "sgd"])
 def test_one_meaning_of_likelihood(method):
-    model = xd.XDGMM(2, method=method, random_state=0, max_iter=3).fit(X, noise=S)
+    model = xd.XDGMM(2, method=method, random_state=0, max_iter=3, tol=0).fit(X, noise=S)
     each = model.score_samples(X, noise=S)
     assert model.score(X, noise=S) == pytest.approx(each.mean(), rel=1e-12)
     assert model.lower_bound_ == pytest.approx(each.mean(), rel=1e-9)

@@ -21,6 +21,11 @@ KINDS = {
     "projected": {"projection": "dense", "p": 2},
     "one dimension": {"d": 1},
     "seven dimensions": {"d": 7, "n": 700},
+    "twenty dimensions": {"d": 20},
+    "many dimensions": {"d": 50},
+    "many dimensions, shared": {"d": 18, "noise": "shared"},
+    "many dimensions, missing": {"d": 19, "missing": 0.3},
+    "many dimensions, projected": {"d": 19, "projection": "dense", "p": 17, "noise": "diagonal"},
 }
 
 

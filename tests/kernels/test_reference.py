@@ -5,9 +5,12 @@ import pytest
 import torch
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from problems import CASES, Problem
+from problems import CASES, Problem, problem
 from xdeconv import kernels
+from xdeconv.kernels import reference
 from xdeconv.kernels.options import Options
 
 REFERENCE = Options(backend="reference")
@@ -111,3 +114,35 @@ def test_likelihoods_stay_in_the_users_units():
     scaled = log_weights, (means - shift) / scale, V / scale[:, None] / scale
     direct = kernels.log_prob(log_weights, means, V, p.batch(), REFERENCE)
     torch.testing.assert_close(kernels.log_prob(*scaled, p.batch().standardized(shift, scale), REFERENCE), direct)
+
+
+class Largest(TorchDispatchMode):
+    """Notes how many numbers the largest (n, k, d, d) array has that is made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        made = function(*args, **(kwargs or {}))
+        sizes = [t.numel() for t in tree_leaves(made) if torch.is_tensor(t) and t.ndim == 4]
+        self.numbers = max([self.numbers, *sizes])
+        return made
+
+
+@pytest.mark.parametrize(
+    "kind", [{"missing": 0.2}, {"p": 10, "projection": "dense"}, {"prior": "rows", "weight": True}]
+)
+def test_many_dimensions_never_hold_all_pairs(kind, monkeypatch):
+    """As many numbers at a time as one is told, however many rows and components there are, and the same result."""
+    p = problem(n=40, k=12, d=30, seed=80, **kind)
+    theta, batch = p.parameters(), p.batch()
+    functions = (kernels.log_joint, kernels.log_prob, lambda *a: kernels.accumulate(*a).packed)
+    whole = [f(*theta, batch, REFERENCE) for f in functions]
+    for numbers in (5 * 12 * 900, 5 * 900):  # some rows at a time; one row and some components
+        monkeypatch.setattr(reference, "PAIR_NUMBERS", numbers)
+        with Largest() as largest:
+            parts = [f(*theta, batch, REFERENCE) for f in functions]
+        assert 0 < largest.numbers <= numbers
+        for a, b in zip(parts, whole, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)

@@ -121,9 +121,9 @@ def rare_class():
     rare, common = Mixture([1.0], [[3.0, 2.0]], [0.2 * np.eye(2)]), Mixture([1.0], [[0.0, 0.0]], [np.eye(2)])
     truth = {"rare": rare, "common": common}
     models = {}
-    for name, (rows, sd) in {"rare": (2_000, 1.0), "common": (198_000, 0.2)}.items():
-        X = truth[name].sample(rows, seed=1, error=np.full(2, sd))
-        models[name] = xd.fit(X[:20_000], 1, error=np.full(2, sd), epochs=60).mixture
+    for name, (rows, sd) in {"rare": (20_000, 1.0), "common": (1_980_000, 0.2)}.items():
+        X = truth[name].sample(20_000, seed=1, error=np.full(2, sd))
+        models[name] = xd.fit(X, 1, error=np.full(2, sd)).mixture
         models[name] = models[name].with_(meta={"fit": {"rows": rows}})
     n = 600_000
     member = rng.random(n) < RARE

@@ -50,7 +50,9 @@ def test_gain_of_a_trial_is_the_change_of_the_whole_likelihood(situation, monkey
     changes += try_merges([(0, 3), (1, 2)], parameters, pool, EFFORT)
     changes.append(removals(parameters, pool)[4])
     assert [change.old for change in changes] == [(2,), (5,), (0,), (0, 3), (1, 2), (4,)]
-    for change in changes:
+    judged = [change for change in changes if change.gain > -np.inf]  # not a split that leaves a half too few rows
+    assert len(judged) >= 4
+    for change in judged:
         after = likelihood(with_change(parameters, change), batch)
         assert change.gain == pytest.approx(after - before, rel=1e-6, abs=1e-5)
 
@@ -132,8 +134,8 @@ def test_resumed_fits_with_moves_end_at_the_same_bits(tmp_path, device):
         "device": device,
         "seed": 15,
         "moves": Moves(rounds=3, sweeps=5),
-        "epochs": 12,
-        "tol": 0.0,
+        "epochs": 40,
+        "tol": 30.0,
     }
     whole = xd.fit(X, **arguments)
 

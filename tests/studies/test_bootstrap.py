@@ -56,7 +56,7 @@ def test_bands_cover_the_truth(found):
     truth = np.exp(TRUTH.marginal(["a"]).log_prob(grid[:, None]))
     inside = (band.quantiles[0] <= truth) & (truth <= band.quantiles[1])
     assert inside[truth > 1e-3].mean() > 0.7
-    np.testing.assert_allclose(band.density, np.exp(found.mixture.marginal(["a"]).log_prob(grid[:, None])))
+    np.testing.assert_allclose(band.density, np.exp(found.mixture.marginal(["a"]).log_prob(grid[:, None], [0.0])))
     near = (band.quantiles[0] <= band.density) & (band.density <= band.quantiles[1])
     assert near[truth > 1e-3].mean() > 0.9
 
@@ -64,7 +64,7 @@ def test_bands_cover_the_truth(found):
 def test_conditional_bands(found):
     grid = np.linspace(-3, 12, 40)
     band = found.conditional({"a": 0.0}, "b", grid, error={"a": 0.5})
-    expected = np.exp(found.mixture.condition({"a": 0.0}, error={"a": 0.5}).log_prob(grid[:, None]))
+    expected = np.exp(found.mixture.condition({"a": 0.0}, error={"a": 0.5}).log_prob(grid[:, None], [0.0]))
     np.testing.assert_allclose(band.density, expected)
     assert band.quantiles.shape == (2, 40)
     by_index = found.conditional({0: 0.0}, 1, grid, error={0: 0.5})

@@ -268,8 +268,8 @@ def test_a_checkpoint_with_another_state_is_an_error(tmp_path):
     path = tmp_path / "fit.checkpoint"
     xd.fit(X, 2, error=[0.3, 0.3], epochs=2, tol=0, checkpoint=path)
     found = load_state(path)
-    for state in ({}, {**found.state, "means": found.state["means"][:1]}):
-        dataclasses.replace(found, state=state, finished=False, epoch=1).save(path)
+    for learner in ({}, {**found.learner, "trial.means": found.learner["trial.means"][:1]}):
+        dataclasses.replace(found, learner=learner, finished=False, epoch=1).save(path)
         with pytest.raises(ValueError, match="is damaged: its state has no"):
             xd.fit(X, 2, error=[0.3, 0.3], epochs=2, tol=0, checkpoint=path, resume=True)
 

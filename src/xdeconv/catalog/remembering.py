@@ -86,7 +86,8 @@ def arguments(remembered: Mapping[str, Any], columns: Sequence[str]) -> dict[str
         raise ValueError(f"the model was fitted to rows read by functions, which a model cannot hold ({lost}): "
                          "give xd.open(rows, ...) with them")  # fmt: skip
     known = {name: value for name, value in remembered.items() if name not in ("weight", "columns")}
-    derive = [part for part in map(_transform, known.pop("derive", [])) if _makes(part, columns)]
+    made = [_transform(part) for part in known.pop("derive", [])]
+    derive = [part for part in made if any(set(t.outputs) & set(columns) for t in as_transforms(part))]
     used = _raw(columns, as_transforms(derive))
     for name in PER_COLUMN:
         known[name] = {key: value for key, value in known.get(name, {}).items() if key in used}
@@ -105,11 +106,6 @@ def _transform(part: Any) -> Any:
         matrix, outputs, inputs, wrap = fields
         return Rotation(tuple(tuple(row) for row in matrix), tuple(outputs), tuple(inputs), wrap)
     raise ValueError(f"the model makes features by {kind!r}, which this version of xdeconv does not know")
-
-
-def _makes(part: Any, columns: Sequence[str]) -> bool:
-    """Whether a transform makes one of the features."""
-    return any(name in columns for transform in as_transforms(part) for name in transform.outputs)
 
 
 def _raw(columns: Iterable[str], transforms: Sequence[Transform]) -> set[str]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Array = np.ndarray
 
 COMPONENTS, PRIOR = 10, Prior(w=4.0)  # km^2/s^2, as Bovy, Hogg & Roweis (2009) chose
-TOL = 0.1  # nats of all stars together that may be left
+TOL = 0.1  # nats of all stars together
 GAUSSIAN_EPOCHS = 2000  # enough to converge: a Gaussian that has not would be too easy to beat
 LABELS, UNITS = ("U", "V", "W"), ("km/s",) * 3
 GROUPS = {"Sirius": (9.0, 3.0), "Pleiades": (-12.0, -22.0), "Hyades": (-40.0, -20.0), "Hercules": (-30.0, -50.0)}

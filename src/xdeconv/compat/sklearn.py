@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -22,7 +23,7 @@ from ..rows.checks import to_array
 
 Array = np.ndarray
 METHODS = ("em", "minibatch-em", "sgd")
-REG_COVAR = 1e-6
+SHARE = 1e-6  # of a column's variance: what a covariance has at least, by default
 
 
 class XDGMM(DensityMixin, BaseEstimator):
@@ -36,11 +37,11 @@ class XDGMM(DensityMixin, BaseEstimator):
         How many components.
     method : str or Method, default "em"
         em, minibatch-em, sgd, or a method of your own (``xd.EM(...)``, ``xd.SGD(...)``), which has its own prior.
-    tol : float, default 1e-05
-        Stop when the mean log-likelihood changes by less in a pass; 0 never stops.
+    tol : float, default 0.1
+        Nats of total log-likelihood that may be left, by the fit's own estimate, when it stops; 0 never stops.
     reg_covar : float, optional
         A variance in the units of X: EM adds it to every covariance as scikit-learn does, SGD takes it as the ``w``
-        of the prior.
+        of the prior. By default a weak prior of a millionth of each column's variance.
     prior : Prior, optional
         A prior on weights and covariances.
     max_iter : int, optional
@@ -80,8 +81,8 @@ class XDGMM(DensityMixin, BaseEstimator):
         n_components: int = 1,
         *,
         method: str | Method = "em",
-        tol: float = 1e-5,
-        reg_covar: float = REG_COVAR,
+        tol: float = 0.1,
+        reg_covar: float | None = None,
         prior: Prior | None = None,
         max_iter: int | None = None,
         batch_size: int = 512,
@@ -162,7 +163,7 @@ class XDGMM(DensityMixin, BaseEstimator):
             weight=weight,
             log_prior=log_prior,
             validation=validation,
-            method=self._method(X.shape[1] if projection is None else np.shape(projection)[-1]),
+            method=self._method(X, X.shape[1] if projection is None else np.shape(projection)[-1]),
             batch_rows=self._batch_rows(len(X)),
             epochs=self.max_iter,
             tol=self.tol,
@@ -184,25 +185,29 @@ class XDGMM(DensityMixin, BaseEstimator):
         self.lower_bounds_ = [epoch.loglik for epoch in result.history if epoch.restart == result.restart]
         self.n_iter_ = len(self.lower_bounds_)
         self.lower_bound_ = result.loglik
-        self._fitted_with_noise = noise is not None or error is not None
+        if self.tol and not result.converged and self._batch_rows(len(X)) is None and not result.interrupted:
+            text = f"the fit has not converged after {self.n_iter_} passes: raise max_iter, or tol"
+            warnings.warn(text, ConvergenceWarning, stacklevel=2)
         return self
 
-    def _method(self, d: int) -> Method:
-        if self.reg_covar < 0:
+    def _method(self, X: Array, d: int) -> Method:
+        if self.reg_covar is not None and self.reg_covar < 0:
             raise ValueError(f"reg_covar must not be negative, got {self.reg_covar}")
         if not isinstance(self.method, str):
             if self.prior is not None:
                 raise ValueError(f"method={self.method} has its own prior: give prior={self.prior} there")
-            if self.reg_covar != REG_COVAR:
+            if self.reg_covar is not None:
                 raise ValueError(f"method={self.method} has its own prior: reg_covar={self.reg_covar} is not used")
             return self.method
+        prior, inflate = self.prior, self.reg_covar or 0.0
+        if prior is None and self.reg_covar is None and X.shape[1] == d:
+            prior = _weak_prior(X, self.n_components)
         if self.method == "em":
-            return EM(prior=self.prior, inflate=self.reg_covar)
+            return EM(prior=prior, inflate=inflate)
         if self.method == "minibatch-em":
-            step = suited_step(self.batch_size, self.n_components, d)
-            return EM(step=step, prior=self.prior, inflate=self.reg_covar)
+            return EM(step=suited_step(self.batch_size, self.n_components, d), prior=prior, inflate=inflate)
         if self.method == "sgd":
-            return SGD(prior=self.prior or Prior(w=self.reg_covar, c=0.0))
+            return SGD(prior=prior or Prior(w=inflate, c=0.0))
         raise ValueError(f"method must be one of {METHODS} or an xd.EM or xd.SGD, got {self.method!r}")
 
     def _random(self) -> np.random.RandomState:
@@ -429,16 +434,18 @@ class XDGMM(DensityMixin, BaseEstimator):
     def _fitted(self, X: Any, noise: Any, error: Any) -> Mixture:
         check_is_fitted(self, "mixture_")
         tabular.refuse_other_units(X, self.mixture_.labels, self.mixture_.units)
-        if self._fitted_with_noise and noise is None and error is None:
-            warnings.warn(
-                "this model was fitted with noise and is asked about rows without: it takes them as exact values. "
-                "Give noise= (zero where values are exact) to silence this; GridSearchCV needs metadata routing",
-                UserWarning,
-                stacklevel=3,
-            )
         return self.mixture_
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
+
+
+def _weak_prior(X: Array, k: int) -> Prior:
+    """A prior that leaves no covariance below a millionth of the columns' variances, for components of n / k rows."""
+    seen = np.isfinite(X).sum(0)
+    mean = np.where(np.isfinite(X), X, 0.0).sum(0) / np.maximum(seen, 1)
+    variance = np.where(np.isfinite(X), X - mean, 0.0).var(0)
+    variance = np.where(variance > 0, variance, 1.0)  # a constant column has no scale of its own
+    return Prior(w=tuple((SHARE * variance * len(X) / max(1, k)).tolist()), c=0.0)

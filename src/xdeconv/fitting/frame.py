@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ..mixture._mixture import Mixture
-from ..rows.batch import Batch
-from .initial import fit_gaussian, latent_rows, moments
+from ..rows.data import Source, sample_rows
+from .initial import SAMPLE_ROWS, fit_gaussian, latent_rows, moments
 
 
 @dataclass(frozen=True)
@@ -21,10 +21,13 @@ class Frame:
     scale: Tensor
 
     @classmethod
-    def of(cls, sample: Batch, standardize: bool, single: bool) -> Frame:
+    def of(cls, source: Source, standardize: bool, single: bool, seed: int) -> Frame:
         """The frame that suits some rows: scaled if asked for, and centred where the number type needs it."""
-        ones = torch.ones(sample.d).double()
-        if not standardize and (not single or sample.projection is not None):
+        ones = torch.ones(source.dim).double()
+        if not standardize and not single:
+            return cls(0 * ones, ones)
+        sample = sample_rows(source, SAMPLE_ROWS, seed)
+        if not standardize and sample.projection is not None:
             return cls(0 * ones, ones)
         if sample.projection is None:
             shift, scale = moments(*latent_rows(sample, None))

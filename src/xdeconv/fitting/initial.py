@@ -16,7 +16,8 @@ from ..rows.batch import Batch
 from ..rows.data import ArraySource, Source, sample_rows
 
 SAMPLE_ROWS = 1 << 17  # rows that first centres are chosen from
-KMEANS_ROWS = 1 << 20  # rows that centres are refined on, at most
+NARROW = 0.1  # of a coordinate's spread
+MOST_NOISE = 0.9  # of a cluster's variance in any direction that may be taken for noise
 DISTANCE_ROWS = 1 << 14  # rows of one (n, k) matrix of distances
 GAUSSIAN_PASSES = 50
 
@@ -27,20 +28,21 @@ class Start:
 
     centers      kmeans (minibatch k-means, from random rows), kmeans++ (its seeding alone) or random (rows)
     coordinates  distances between rows scaled to unit variance, or raw in the user's units
-    covariances  of the clusters; identity (in the user's units); or scaled: the variance of the data over k^(2/d)
+    covariances  narrow: a tenth of each coordinate's spread; those of the clusters, without their rows' mean noise;
+                 identity (in the user's units); or scaled: the variance of the data over k^(2/d)
     weights      the clusters' counts; equal for centres that are not k-means
     epochs       passes of k-means over the data, or over 2^20 rows of more, in batches of ``batch_rows``
     """
 
     centers: Literal["kmeans", "kmeans++", "random"] = "kmeans"
     coordinates: Literal["scaled", "raw"] = "scaled"
-    covariances: Literal["clusters", "identity", "scaled"] = "clusters"
+    covariances: Literal["narrow", "clusters", "identity", "scaled"] = "narrow"
     epochs: int = 10
     batch_rows: int = 50_000
 
     def __post_init__(self) -> None:
         options = {"centers": ("kmeans", "kmeans++", "random"), "coordinates": ("scaled", "raw"),
-                   "covariances": ("clusters", "identity", "scaled")}  # fmt: skip
+                   "covariances": ("narrow", "clusters", "identity", "scaled")}  # fmt: skip
         for name, known in options.items():
             if getattr(self, name) not in known:
                 raise ValueError(f"Start({name}={getattr(self, name)!r}) is not one of {known}")
@@ -65,11 +67,7 @@ def start_mixture(source: Source, k: int, start: Start, seed: int, scale: Tensor
     sample = sample_rows(source, SAMPLE_ROWS, seed)
     gaussian = fit_gaussian(sample) if sample.projection is not None else None
     rows, weight = latent_rows(sample, gaussian)
-    if gaussian is not None:  # guesses of projected rows are costly: clusters are found in those of the sample
-        source = ArraySource(Batch(x=rows.T.contiguous(), weight=weight, missing=False))
-    elif source.rows > KMEANS_ROWS and start.centers == "kmeans":
-        some = sample_rows(source, KMEANS_ROWS, seed)
-        source = ArraySource(Batch(x=some.x, weight=some.weight, missing=some.missing))
+    source = ArraySource(Batch(x=rows.T.contiguous(), weight=weight, missing=sample.missing and gaussian is None))
     center, spread = moments(rows, weight)
     metric = (spread if start.coordinates == "scaled" else 1 / scale.to(spread)).clamp(min=1e-300)
     rng = np.random.default_rng([seed, 0x5EED])
@@ -77,7 +75,29 @@ def start_mixture(source: Source, k: int, start: Start, seed: int, scale: Tensor
     clusters = _Clusters(torch.where(first.isnan(), center, first), torch.zeros_like(first))
     if start.centers == "kmeans":
         _kmeans(source, clusters, start, seed, metric, rng, rows)
-    return _describe(clusters, start, rows, weight, spread, scale, metric)
+    found = _describe(clusters, start, rows, weight, spread, scale, metric)
+    if start.covariances != "clusters" or sample.noise is None or gaussian is not None:
+        return found
+    return Mixture(found.weights, found.means, _without_noise(found.covariances, mean_noise(sample)))
+
+
+def mean_noise(batch: Batch) -> np.ndarray:
+    """The mean covariance (p, p) of the noise of rows, each entry over the rows that observe both values."""
+    seen = (~batch.x.isnan()).double().cpu().numpy()
+    S = batch.covariance().double().cpu().numpy()
+    both = np.einsum("an,bn->ab", seen, seen)
+    total = np.einsum("nab,an,bn->ab", np.broadcast_to(S, (batch.n, *S.shape[1:])), seen, seen, optimize=True)
+    return total / np.maximum(both, 1.0)
+
+
+def _without_noise(V: np.ndarray, N: np.ndarray) -> np.ndarray:
+    """Covariances (k, d, d) less a noise (d, d), of which no more is taken in any direction than MOST_NOISE of V."""
+    L = np.linalg.cholesky(V)
+    inverse = np.linalg.inv(L)
+    values, vectors = np.linalg.eigh(inverse @ N @ inverse.transpose(0, 2, 1))
+    kept = 1 - np.clip(values, 0.0, MOST_NOISE)
+    A = L @ vectors
+    return (A * kept[:, None, :]) @ A.transpose(0, 2, 1)
 
 
 def latent_rows(batch: Batch, gaussian: Mixture | None) -> tuple[Tensor, Tensor]:
@@ -198,6 +218,8 @@ def _describe(
     k, d = clusters.centers.shape
     if start.covariances == "identity":
         V = torch.diag_embed(1 / scale.to(spread) ** 2).expand(k, d, d)
+    elif start.covariances == "narrow":
+        V = torch.diag_embed(NARROW**2 * spread**2).expand(k, d, d)
     elif start.covariances == "scaled":
         V = torch.diag_embed(spread**2 / k ** (2 / d)).expand(k, d, d)
     else:

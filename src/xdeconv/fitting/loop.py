@@ -14,11 +14,10 @@ import torch
 
 from ..kernels.parameters import Parameters
 from ..mixture._mixture import Mixture
-from ..rows.data import Source, sample_rows
+from ..rows.data import Source
 from ..system.ranks import from_first, rank, world
 from .frame import Frame
 from .history import Callback, Epoch
-from .initial import SAMPLE_ROWS
 from .plan import Plan
 from .rescue import REMEDY, NumericalTrouble, refuse_fall, refuse_trouble, rescued
 from .result import FitResult, result_of
@@ -43,7 +42,7 @@ class Desk:
 def run(plan: Plan, source: Source, held_out: Source | None, callbacks: Sequence[Callback]) -> FitResult:
     """All restarts; Ctrl-C ends with the best so far."""
     single = plan.dtype == torch.float32
-    frame = Frame.of(sample_rows(source, SAMPLE_ROWS, plan.seed), plan.standardize, single)
+    frame = Frame.of(source, plan.standardize, single, plan.seed)
     frame = Frame(*from_first((frame.shift, frame.scale), plan.device))
     workspace = Workspace.of(plan, frame, source, held_out, plan.dtype, plan.cache)
     fresh = FitState(plan.settings(source), 0, 0, _name(plan.dtype), {}, notes=_first_notes(workspace))
@@ -84,6 +83,11 @@ def _epochs(desk: Desk, resumed: FitState | None) -> Iterator[FitState]:
                 state = replace(state, best=best, best_score=record.validation)
             desk.state = replace(state, learner=_saved(plan, desk.learner))
             desk.state = replace(desk.state, finished=finished(desk.workspace, desk.learner, desk.state))
+            if desk.state.finished and desk.workspace.single and not desk.workspace.agrees_in_double(desk.learner):
+                _recover(desk, NumericalTrouble("the likelihood is too coarse"))
+                parameters = desk.workspace.method.mixture(desk.learner).tensors(plan.device)
+                desk.learner = desk.workspace.method.moved(desk.learner, parameters)
+                desk.state = replace(desk.state, finished=False, learner=_saved(plan, desk.learner))
             yield desk.state
         desk.state = _competed(desk, True)
 

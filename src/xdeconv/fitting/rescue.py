@@ -42,7 +42,8 @@ def refuse_trouble(after: State, loglik: float, single: bool) -> None:
         failed = int(torch.linalg.cholesky_ex(widened).info.argmax())
         raise NumericalTrouble(f"the covariance of component {failed} is not positive definite") from problem
     variances = V.diagonal(dim1=-2, dim2=-1)
-    gone = (variances > 0) & (variances < COLLAPSED * whole_variance(after))
+    whole = whole_variance(after)
+    gone = (variances > 0) & (variances < COLLAPSED * torch.where(whole > NOTHING, whole, 1.0))  # 1: a constant column
     if bool(gone.any()):
         raise NumericalTrouble(f"component {int(gone.nonzero()[0, 0])} has shrunk to nothing")
 

@@ -22,23 +22,41 @@ def explored(workspace: Workspace, restart: int) -> tuple[Mixture, int | None]:
     """The mixture that a restart begins with, in the frame, and how many moves led to it, if any were tried."""
     plan, frame = workspace.plan, workspace.frame
     if plan.given is not None and restart == 0:
-        return frame.into(plan.given), None
+        return _from_given(workspace, frame.into(plan.given))
     seed = plan.seed + 7919 * restart
     if plan.moves is None or plan.components == 1:
         return from_first(_plain_start(workspace, seed), plan.device), None
-    pool = _pool(workspace, np.random.default_rng([plan.seed, restart]))
+    pool = _pool(workspace, np.random.default_rng([seed, 0]))
 
     def start(rows: Batch, number: int) -> Parameters:
         begun = start_mixture(ArraySource(rows), plan.components, plan.start, seed + 31 * number, frame.scale)
         return Parameters(*begun.tensors(plan.device))
 
-    rng = np.random.default_rng([plan.seed, restart, 1])
+    rng = np.random.default_rng([seed, 1])
     best = explore(pool, plan.components, start, plan.moves, rng, _prior(workspace, pool), plan.options)
     best = from_first(best.on("cpu"), plan.device)
     if not best.sound:
         return from_first(_plain_start(workspace, seed), plan.device), None
-    log_weights, means, covariances = best.parameters
-    return Mixture.from_tensors(log_weights.exp(), means, covariances), best.moved
+    return _as_mixture(best.parameters), best.moved
+
+
+def _from_given(workspace: Workspace, given: Mixture) -> tuple[Mixture, int | None]:
+    """The user's mixture, searched from where moves were asked for."""
+    plan = workspace.plan
+    if plan.moves is None or plan.components == 1:
+        return given, None
+    rng = np.random.default_rng([plan.seed, 1])
+    pool = _pool(workspace, rng)
+    search = Search(pool, plan.moves, rng, _prior(workspace, pool), plan.options)
+    found = from_first(search.run(given.tensors(plan.device)).on("cpu"), plan.device)
+    if not found.moved or not found.sound:
+        return given, 0
+    return _as_mixture(found.parameters), found.moved
+
+
+def _as_mixture(parameters: Parameters) -> Mixture:
+    log_weights, means, covariances = parameters
+    return Mixture.from_tensors(log_weights.exp(), means, covariances)
 
 
 def _plain_start(workspace: Workspace, seed: int) -> Mixture:

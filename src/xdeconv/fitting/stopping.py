@@ -14,9 +14,14 @@ RESOLVED = {True: 6e-9, False: 1e-17}  # of the log-likelihood: what float32 and
 
 
 def resolved(workspace: Workspace, past: list[Epoch]) -> float:
-    """Nats left at which a fit has converged: ``tol``, or what the number type can resolve."""
+    """What may be left when a fit has converged: ``tol`` nats, or what the number type can resolve.
+
+    Row weights may have any unit: nats are of rows whose mean weight is 1.
+    """
+    if workspace.plan.tol == 0:
+        return 0.0
     size = abs(past[-1].loglik) * workspace.total if past else 0.0
-    return max(workspace.plan.tol, RESOLVED[workspace.single] * size) if workspace.plan.tol > 0 else 0.0
+    return max(workspace.plan.tol * workspace.total / workspace.train.rows, RESOLVED[workspace.single] * size)
 
 
 def left(workspace: Workspace, learner: Any, past: list[Epoch]) -> float:

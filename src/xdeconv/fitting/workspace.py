@@ -15,7 +15,7 @@ from ..kernels.parameters import Parameters
 from ..kernels.stats import Stats
 from ..methods import Method, Prior, State
 from ..rows.batch import Batch
-from ..rows.data import ArraySource, Source
+from ..rows.data import ArraySource, Source, sample_rows
 from ..rows.resident import Cache, Place, ResidentSource, placed
 from ..system.ranks import rank, world
 from .frame import Frame
@@ -25,6 +25,8 @@ from .plan import Plan
 from .rescue import NumericalTrouble
 
 log = logging.getLogger("xdeconv")
+CHECKED_ROWS = 1 << 14
+COARSE = 2e-6  # of the mean log-likelihood, relative: float32 has 1e-7 where rows and mixture allow it
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,15 @@ class Workspace:
         work = partial(score_of, parameters=parameters, options=self.plan.options)
         total, weight = self.summed(source, work, 2).tolist()
         return total / weight
+
+    def agrees_in_double(self, state: State) -> bool:
+        """Whether some rows have the mean log-likelihood in float32 that they have in float64, almost."""
+        exact = sample_rows(self.raw, CHECKED_ROWS, self.plan.seed).standardized(self.frame.shift, self.frame.scale)
+        scores = []
+        for dtype in (torch.float32, torch.float64):
+            total, weight = score_of(exact.to(self.plan.device, dtype), state.parameters(), self.plan.options).tolist()
+            scores.append(total / weight)
+        return abs(scores[0] - scores[1]) < COARSE * (1 + abs(scores[1]))
 
     def validation(self, state: State) -> float | None:
         """The score of the rows held out, if there are any."""

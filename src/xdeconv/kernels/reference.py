@@ -14,7 +14,7 @@ from .groups import Groups, GroupSums
 from .options import DEFAULT, Options
 from .stats import Stats
 
-PAIR_NUMBERS = 1 << 24  # numbers in one (n, k, p, p) array of a chunk
+PAIR_NUMBERS = 1 << 22  # numbers in one (n, k, p, p) array of a chunk of rows and components
 
 
 def refuses(batch: Batch, k: int, d: int) -> str | None:
@@ -28,19 +28,23 @@ def accumulate(
     """The five sums over the rows of a batch, added up in float64 chunk by chunk."""
     k, d = means.shape
     total = Stats.zeros(k, d, batch.device)
+    parts = _parts(batch, k)
     for chunk in _chunks(batch, k):
-        log_joint, w, M = _pairs(log_weights, means, covariances, chunk)
+        held = _pairs(log_weights, means, covariances, chunk, parts[0]) if len(parts) == 1 else None
+        log_joint = _joint(log_weights, means, covariances, chunk, parts) if held is None else held[0]
         log_prob = _density(log_joint, chunk)
         weight = torch.ones_like(log_prob) if chunk.weight is None else chunk.weight
         r = torch.where(log_joint == -torch.inf, 0.0, (log_joint - log_prob[:, None]).exp() * weight[:, None])
-        parts = (
-            weight.sum(),
-            (weight * log_prob).sum(),
-            r.sum(0),
-            torch.einsum("nk,nkd->kd", r, w),
-            torch.einsum("nk,nkd,nke->kde", r, w, w) - torch.einsum("nk,nkde->kde", r, M),
-        )
-        total = total + Stats(torch.cat([part.reshape(-1).double() for part in parts]), k, d)
+        sums = Stats.zeros(k, d, batch.device)
+        sums.rows.add_(weight.sum())
+        sums.loglik.add_((weight * log_prob).sum())
+        for part in parts:
+            _, w, M = held or _pairs(log_weights, means, covariances, chunk, part)
+            sums.q[part] = r[:, part].sum(0).double()
+            sums.g[part] = torch.einsum("nk,nkd->kd", r[:, part], w).double()
+            outer = torch.einsum("nk,nkd,nke->kde", r[:, part], w, w)
+            sums.G[part] = (outer - torch.einsum("nk,nkde->kde", r[:, part], M)).double()
+        total = total + sums
     return total
 
 
@@ -48,7 +52,10 @@ def log_prob(
     log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT
 ) -> Tensor:
     """Log-density of each row (n,)."""
-    return _density(log_joint(log_weights, means, covariances, batch), batch)
+    k = len(log_weights)
+    parts = _parts(batch, k)
+    chunks = _chunks(batch, k)
+    return torch.cat([_density(_joint(log_weights, means, covariances, chunk, parts), chunk) for chunk in chunks])
 
 
 def _density(log_joint: Tensor, batch: Batch) -> Tensor:
@@ -65,20 +72,27 @@ def for_groups(batch: Batch, d: int) -> Batch:
 def accumulate_groups(
     log_weights: Tensor, means: Tensor, covariances: Tensor, rows: Batch, groups: Groups
 ) -> GroupSums:
-    """The sums of every group of rows over its own components (g, m, ...), one group after the other."""
-    (g, m, d), starts = means.shape, groups.starts.tolist()
-    logliks, parts = [], []
-    for i in range(g):
-        own = slice(starts[i], starts[i + 1])
-        batch = replace(rows.rows(groups.rows[own]), weight=groups.weight[own].to(rows.dtype),
-                        background=groups.background[own], log_prior=None, label=None)  # fmt: skip
-        stats = accumulate(log_weights[i], means[i], covariances[i], batch)
-        logliks.append(stats.loglik)
-        parts.append(stats)
-    loglik = torch.stack(logliks)
-    sums = [torch.cat([getattr(part, name).reshape(-1) for part in parts]) for name in ("q", "g", "G")]
-    totals = torch.stack([groups.weight.sum(), loglik.sum()])
-    return GroupSums(Stats(torch.cat([totals, *sums]), g * m, d), loglik, m)
+    """The sums of every group of rows over its own components (g, m, ...)."""
+    (g, m, d), device = means.shape, rows.device
+    group = torch.repeat_interleave(torch.arange(g), groups.sizes.cpu()).to(device)
+    loglik = torch.zeros(g, dtype=torch.float64, device=device)
+    total = torch.zeros(g, m * (1 + d + d * d), dtype=torch.float64, device=device)
+    size = max(1, PAIR_NUMBERS // (m * max(rows.p, d) ** 2))
+    for start in range(0, len(group), size):
+        own = slice(start, start + size)
+        at, whose = groups.rows[own].to(device), group[own]
+        batch = replace(rows.rows(at), background=groups.background[own].to(device), log_prior=None, label=None)
+        log_joint, w, M = _pairs(log_weights, means, covariances, batch, slice(None), whose)
+        log_prob, weight = _density(log_joint, batch), groups.weight[own].to(device)
+        r = torch.where(log_joint == -torch.inf, 0.0, (log_joint - log_prob[:, None]).exp()).double() * weight[:, None]
+        outer = w[..., :, None] * w[..., None, :] - M
+        sums = [r, r[..., None] * w, r[..., None, None] * outer]
+        loglik.index_add_(0, whose, weight * log_prob.double())
+        total.index_add_(0, whose, torch.cat([part.flatten(1).double() for part in sums], 1))
+    q, on_means, on_covariances = total.split([m, m * d, m * d * d], dim=1)
+    totals = torch.stack([groups.weight.sum().to(device), loglik.sum()])
+    packed = torch.cat([totals, *(part.reshape(-1) for part in (q, on_means, on_covariances))])
+    return GroupSums(Stats(packed, g * m, d), loglik, m)
 
 
 def log_joint(
@@ -86,38 +100,53 @@ def log_joint(
 ) -> Tensor:
     """log alpha_j + log N(x_i | R_i m_j, T_ij), (n, k)."""
     k = len(log_weights)
-    return torch.cat([_pairs(log_weights, means, covariances, chunk)[0] for chunk in _chunks(batch, k)])
+    parts = _parts(batch, k)
+    return torch.cat([_joint(log_weights, means, covariances, chunk, parts) for chunk in _chunks(batch, k)])
 
 
 def _chunks(batch: Batch, k: int) -> Iterator[Batch]:
     yield from batch.chunks(max(1, PAIR_NUMBERS // (k * max(batch.p, batch.d) ** 2)))
 
 
-def _pairs(log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-    """log alpha N (n, k), w (n, k, d) and M (n, k, d, d) of every row and component."""
+def _parts(batch: Batch, k: int) -> list[slice]:
+    """Components that are computed together: all of them, unless those of one row would be too many numbers."""
+    size = max(1, PAIR_NUMBERS // max(batch.p, batch.d) ** 2)
+    return [slice(start, min(start + size, k)) for start in range(0, k, size)]
+
+
+def _joint(log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, parts: list[slice]) -> Tensor:
+    """log alpha N (n, k)."""
+    return torch.cat([_pairs(log_weights, means, covariances, batch, part)[0] for part in parts], dim=1)
+
+
+def _pairs(
+    log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, part: slice, group: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """log alpha N (n, k), w (n, k, d) and M (n, k, d, d) of every row and some components; of its group's, with one."""
     log_alpha, m, V = (t.to(batch.device, batch.dtype) for t in (log_weights, means, covariances))
+    log_alpha, m, V = (t[part][None] if group is None else t[group] for t in (log_alpha, m, V))
     observed = ~batch.x.T.isnan()
     x = torch.where(observed, batch.x.T, 0.0)
     seen = observed.to(batch.dtype)
     R = seen[:, :, None] * (torch.eye(batch.p, device=batch.device, dtype=batch.dtype) if batch.projection is None
                             else batch.projection.permute(2, 0, 1))  # fmt: skip
     S = batch.covariance() * seen[:, :, None] * seen[:, None, :] + torch.diag_embed(1 - seen)
-    T = torch.einsum("npd,kde,nqe->nkpq", R, V, R) + S[:, None]
+    T = R[:, None] @ V @ R[:, None].mT + S[:, None]
     L, failed = torch.linalg.cholesky_ex(T)
     L = torch.where((failed > 0)[..., None, None], torch.nan, L)
-    residual = (x[:, None] - torch.einsum("npd,kd->nkp", R, m)) * seen[:, None]
+    residual = (x[:, None] - (R[:, None] @ m[..., None])[..., 0]) * seen[:, None]
     z = torch.linalg.solve_triangular(L, residual[..., None], upper=False)
-    A = torch.linalg.solve_triangular(L, R[:, None].expand(-1, len(m), -1, -1), upper=False)
+    A = torch.linalg.solve_triangular(L, R[:, None].expand(-1, m.shape[1], -1, -1), upper=False)
     log_det = L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
     unit = torch.zeros(batch.p, dtype=torch.float64, device=batch.device) if batch.scale is None else batch.scale.log()
     constant = observed.double() @ (unit + 0.5 * math.log(2 * math.pi))
     log_normal = -0.5 * (z * z).sum((-2, -1)) - log_det - constant.to(batch.dtype)[:, None]
-    return _with_prior(log_alpha + log_normal, batch), (A.mT @ z)[..., 0], A.mT @ A
+    return _with_prior(log_alpha + log_normal, batch, part), (A.mT @ z)[..., 0], A.mT @ A
 
 
-def _with_prior(log_joint: Tensor, batch: Batch) -> Tensor:
+def _with_prior(log_joint: Tensor, batch: Batch, part: slice) -> Tensor:
     """Log-priors added; a pair that a prior of -inf rules out is -inf, whatever its component is."""
     if batch.log_prior is None:
         return log_joint
-    prior = batch.log_prior if batch.label is None else batch.log_prior[batch.label]
+    prior = (batch.log_prior if batch.label is None else batch.log_prior[batch.label])[:, part]
     return torch.where(prior == -torch.inf, -torch.inf, log_joint + prior)

@@ -25,7 +25,7 @@ from .prior import Prior
 
 MEMORY = 50  # steps whose curvature is remembered
 WARM_UP = 5  # passes of plain EM before the first chart
-WINDOW = 8  # steps whose gains tell what is left
+WINDOW = 10  # steps whose gains tell what is left
 ENOUGH = 1e-4  # of the gain that the slope promises
 SHORTER = 0.25  # a step that failed is tried again at this part of its length
 TRIES = 4  # before the curvature learnt so far is forgotten
@@ -125,7 +125,10 @@ class Accelerated(Method):
         p = p._replace(seen=p.seen + float(stats.rows), passes=p.passes + 1)
         value = float(stats.loglik) + self._log_prior(state.parameters())
         if p.passes <= WARM_UP:
-            return self._warmed_up(replace(state, progress=p), stats, total, value)
+            return self._by_em(replace(state, progress=p), stats, total, value)
+        if p.passes == WARM_UP + 1 and bool(torch.linalg.cholesky_ex(state.trial.covariances).info.any()):
+            p = p._replace(passes=WARM_UP, promised=0.0)  # no chart around a singular covariance
+            return self._by_em(replace(state, progress=p), stats, total, value)
         if p.passes == WARM_UP + 1:
             p = p._replace(objective=value, loglik=float(stats.loglik))
             return self._anchored(replace(state, progress=p), state.parameters(), stats)
@@ -134,10 +137,12 @@ class Accelerated(Method):
             return self._accepted(replace(state, progress=p), stats, value)
         return self._rejected(replace(state, progress=p))
 
-    def _warmed_up(self, state: AcceleratedState, stats: Stats, total: float, value: float) -> AcceleratedState:
-        """One pass of plain EM; a mixture whose covariances have no factor stays with it."""
-        p = state.progress._replace(objective=value, loglik=float(stats.loglik))
-        return replace(state, trial=self.em.update(state.trial, stats, total), progress=p)
+    def _by_em(self, state: AcceleratedState, stats: Stats, total: float, value: float) -> AcceleratedState:
+        """One pass of plain EM."""
+        p = state.progress
+        gains = _with_gain(state.gains, value - p.objective)
+        p = p._replace(objective=value, loglik=float(stats.loglik))
+        return replace(state, trial=self.em.update(state.trial, stats, total), progress=p, gains=gains)
 
     def _anchored(self, state: AcceleratedState, parameters: Parameters, stats: Stats) -> AcceleratedState:
         """A new chart around the accepted mixture; what was learnt in the old one is forgotten."""
@@ -159,7 +164,7 @@ class Accelerated(Method):
         if float(step @ change) > 1e-10 * float(step @ step):
             learnt = min(learnt + 1, MEMORY)
             steps, changes = torch.cat([steps[1:], step[None]]), torch.cat([changes[1:], change[None]])
-        gains = torch.cat([state.gains[1:], torch.tensor([max(value - p.objective, 0.0)], dtype=torch.float64)])
+        gains = _with_gain(state.gains, value - p.objective)
         progress = p._replace(objective=value, loglik=float(stats.loglik), learnt=learnt)
         return self._headed(replace(state, x=x, gradient=gradient, sums=stats.packed, steps=steps, changes=changes,
                                     gains=gains, progress=progress))  # fmt: skip
@@ -228,6 +233,11 @@ class Accelerated(Method):
     def standardized(self, scale: Sequence[float]) -> Accelerated:
         """The same method for coordinates divided by ``scale``."""
         return replace(self, em=self.em.standardized(scale))
+
+
+def _with_gain(gains: Tensor, gain: float) -> Tensor:
+    """The last gains with one more."""
+    return torch.cat([gains[1:], torch.tensor([max(gain, 0.0)], dtype=torch.float64)])
 
 
 def _direction(state: AcceleratedState) -> Tensor:

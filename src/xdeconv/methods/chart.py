@@ -32,7 +32,7 @@ class Chart:
     @classmethod
     def around(cls, parameters: Parameters, q: Tensor, prior: Prior | None) -> Chart:
         """The chart whose origin is a mixture with positive definite covariances and q (k,) rows per component."""
-        information = q.clamp(min=1.0) + (0.0 if prior is None else prior.c)
+        information = q.clamp(min=1e-3 * float(q.mean())) + (0.0 if prior is None else prior.c)
         factors, failed = torch.linalg.cholesky_ex(parameters.covariances)
         factors = torch.where((failed > 0)[:, None, None], torch.nan, factors)
         return cls(parameters.log_weights, parameters.means, factors, information)

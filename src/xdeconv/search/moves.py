@@ -49,7 +49,7 @@ class Moves:
     criterion  what to try: gain (all components, near pairs), or bovy (the published order of candidates, the best few)
     """
 
-    starts: int = 2
+    starts: int = 4
     rounds: int = 1
     sweeps: int = 20
     passes: int = 6
@@ -153,7 +153,8 @@ class Search:
     def _least(self, parameters: Parameters) -> float:
         """What a move must add to the pool's log-likelihood: no less than so many free numbers gain by chance."""
         d = parameters[1].shape[1]
-        return max(self.moves.gain * self._weight(), 1 + d + d * (d + 1) / 2)
+        each = self._weight() / max(self.batch.n, 1)  # weights may have any unit
+        return max(self.moves.gain * self._weight(), each * (1 + d + d * (d + 1) / 2))
 
     def _weight(self) -> float:
         return float(self.batch.total_weight())

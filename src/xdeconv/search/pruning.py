@@ -54,6 +54,9 @@ def cheapest(freed: list[Change], pool: Pool, most: int) -> list[Change]:
             blocked |= {int(c) for old in change.old for c in np.flatnonzero(overlap[old])} | set(change.old)
         if len(chosen) == most:
             break
+    if not chosen:  # nothing can be judged: the lightest goes
+        lightest = int(pool.mass.nan_to_num(0.0).argmin())
+        return [change for change in freed if change.old == (lightest,)]
     return chosen
 
 

@@ -49,9 +49,9 @@ def refit(
         sums = kernels.accumulate_groups(*parameters, near.rows, near.groups)
         if step < steps:
             parameters = _updated(parameters, sums, near.total, prior)
-    gain = sums.loglik - near.groups.summed(near.log_prob) + penalty(parameters, prior)
-    bad = torch.linalg.cholesky_ex(parameters.covariances).info.any(1) | gain.isnan()
-    return parameters, torch.where(bad, -torch.inf, gain), sums.q
+    gain = sums.loglik.cpu() - near.groups.summed(near.log_prob) + penalty(parameters, prior)
+    bad = torch.linalg.cholesky_ex(parameters.covariances).info.any(1).cpu() | gain.isnan()
+    return parameters, torch.where(bad, -torch.inf, gain), sums.q.cpu()
 
 
 def _updated(parameters: Parameters, sums: GroupSums, total: float, prior: Prior | None) -> Parameters:
@@ -71,7 +71,7 @@ def penalty(parameters: Parameters, prior: Prior | None) -> Tensor | float:
     if prior is None:
         return 0.0
     log_weights, _, V = parameters
-    return torch.stack([prior.log_density(w.exp(), v) for w, v in zip(log_weights, V, strict=True)])
+    return torch.stack([prior.log_density(w.exp(), v) for w, v in zip(log_weights, V, strict=True)]).cpu()
 
 
 def try_splits(

@@ -15,16 +15,18 @@ from ...system.threads import threads, together
 from ..groups import Groups, GroupSums
 from ..options import DEFAULT, Options
 from ..stats import Stats
+from .merge import InOrder
+from .triangles import inverse, unwhitened
 
 if TYPE_CHECKING:
     from .groups import GroupRows
     from .pairs import Kind
 
-MAX_DIMENSION = 16
+MAX_DIMENSION = 128
 CHUNK_PAIRS = 1 << 18
 MAX_CHUNKS = 256
 BOUND_DIMENSION, BOUND_COMPONENTS = 5, 32  # with less, a pair costs little more than its bound
-BOUND_DENSITIES = 512  # where there are no sums to save
+BOUND_DENSITIES = 512  # where there are few dimensions and no sums to save
 
 
 def refuses(batch: Batch, k: int, d: int) -> str | None:
@@ -44,13 +46,9 @@ def accumulate(
     """The five sums over the rows of a batch; the same bits for any number of threads."""
     from .scratch import SUMS
 
-    k, d = means.shape
     run = _Run(log_weights, means, covariances, batch, SUMS, options.skip)
-    sums, totals = np.zeros((k, run.kind.sums)), np.zeros(2)
-    for part, total in run.chunks():
-        sums += part
-        totals += total
-    return _stats(totals, sums, run.whitening, d)
+    sums, totals = run.chunks()
+    return _stats(totals, sums, run.whitening, run.kind)
 
 
 def for_groups(batch: Batch, d: int) -> GroupRows:
@@ -66,13 +64,13 @@ def accumulate_groups(
     """The sums of every group of rows over its own components (g, m, ...); the same bits for any number of threads."""
     from .groups import Work
 
-    m, d = means.shape[1:]
+    m = means.shape[1]
     log_weights, means, covariances = (t.detach().double().flatten(0, 1) for t in (log_weights, means, covariances))
     components, _, whitening = _components(log_weights, means, covariances, rows.batch, rows.kind)
     work = Work(rows, groups, components, m, _memory)
     together("kernel", work.run, min(threads(), work.shares))
     totals = np.array([float(groups.weight.sum()), work.loglik.sum()])
-    return GroupSums(_stats(totals, work.sums, whitening, d), torch.from_numpy(work.loglik), m)
+    return GroupSums(_stats(totals, work.sums, whitening, rows.kind), torch.from_numpy(work.loglik), m)
 
 
 def log_prob(
@@ -103,6 +101,7 @@ class _Run:
     def __init__(
         self, log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, want: int, skip: bool
     ) -> None:
+        from . import blocks
         from . import loops as numba_rows
         from . import scratch as numba_memory
 
@@ -110,7 +109,8 @@ class _Run:
         log_weights, means, covariances = (t.detach().double() for t in (log_weights, means, covariances))
         n, p, projected = batch.n, batch.p, batch.projection is not None
         kind = _kind(batch, d)
-        worth = d >= BOUND_DIMENSION and k >= (BOUND_DENSITIES if want == numba_memory.LOG_PROB else BOUND_COMPONENTS)
+        cheap = not isinstance(kind, blocks.Blocked) and want == numba_memory.LOG_PROB
+        worth = d >= BOUND_DIMENSION and k >= (BOUND_DENSITIES if cheap else BOUND_COMPONENTS)
         bounded = skip and worth and not projected and not batch.shared
         self.kind, self.k, self.n = kind, k, n
         self.components, pivots, self.whitening = _components(log_weights, means, covariances, batch, kind)
@@ -134,28 +134,28 @@ class _Run:
         self.log_joint = np.empty((n, k) if want == numba_memory.LOG_JOINT else (0, k), dtype)
         self.loop = numba_rows.loop(kind.bits)
 
-    def chunks(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Compute all rows; the sums (k, ...) and totals (rows, loglik) of each chunk, in order."""
+    def chunks(self) -> list[np.ndarray]:
+        """Compute all rows; the sums (k, ...) and totals (rows, loglik), added up in the order of chunks."""
         from . import scratch as numba_memory
-        from .tiles import TILE
 
-        size = max(-(-CHUNK_PAIRS // self.k), -(-self.n // MAX_CHUNKS))
-        size = -(-size // TILE) * TILE
+        pairs = CHUNK_PAIRS / max(1.0, max(self.kind.d, self.kind.p) / 16) ** 3  # chunks of about as much work
+        size = max(math.ceil(pairs / self.k), -(-self.n // MAX_CHUNKS))
+        size = -(-size // self.kind.tile) * self.kind.tile
         starts = range(0, self.n, size)
-        results = [(np.zeros((0, self.kind.sums)), np.zeros(2))] * len(starts)
+        merged = InOrder([np.zeros((self.k, self.kind.sums)), np.zeros(2)])
         turn = itertools.count()
 
         def work(_: int) -> None:
-            memory = numba_memory.scratch(self.kind, self.k, _memory)
+            memory = numba_memory.scratch(self.kind, self.k, _memory, self.components)
             at = numba_memory.places(memory, self.components)
             while (c := next(turn)) < len(starts):
                 sums, totals = np.zeros((self.k, self.kind.sums)), np.zeros(2)
                 self.loop(*self.how, at, memory, *self.arguments, starts[c], min(starts[c] + size, self.n),
                           self.log_prob, self.log_joint, sums, totals)  # fmt: skip
-                results[c] = sums, totals
+                merged.add(c, (sums, totals))
 
         together("kernel", work, min(threads(), len(starts)))
-        return results
+        return merged.totals
 
 
 def _memory(numbers: int, dtype: np.dtype) -> np.ndarray:
@@ -167,49 +167,49 @@ def _memory(numbers: int, dtype: np.dtype) -> np.ndarray:
 
 def _kind(batch: Batch, d: int) -> Kind:
     """What kernels are compiled for to take a batch."""
+    from .blocks import Blocked, unrolled
     from .pairs import Kind
 
     noise = "shared" if batch.shared else "full" if batch.full else "diagonal"
     masked = not batch.shared and (batch.missing or batch.projection is not None)
-    return Kind(d, batch.p, noise, batch.projection is not None, masked, 32 if batch.dtype == torch.float32 else 64)
+    layout = Blocked if max(d, batch.p) > unrolled(noise) else Kind
+    return layout(d, batch.p, noise, batch.projection is not None, masked, 32 if batch.dtype == torch.float32 else 64)
 
 
-def _stats(totals: np.ndarray, sums: np.ndarray, whitening: Tensor | None, d: int) -> Stats:
-    """Sums as the loops leave them (k, 1 + d + d (d + 1) / 2) in the form that methods read."""
-    k = len(sums)
-    q, g, packed = (torch.from_numpy(part) for part in np.split(sums, [1, 1 + d], axis=1))
-    a, b = torch.tril_indices(d, d)
-    G = torch.zeros(k, d, d, dtype=torch.float64)
+def _stats(totals: np.ndarray, sums: np.ndarray, whitening: np.ndarray | None, kind: Kind) -> Stats:
+    """Sums as the loops leave them (k, ...) in the form that methods read; in NumPy, which never waits for threads."""
+    k, d = len(sums), kind.d
+    q, g, packed = kind.unpacked(sums)
+    a, b = np.tril_indices(d)
+    G = np.zeros((k, d, d))
     G[:, a, b] = G[:, b, a] = packed
     if whitening is not None:
-        g = (whitening.mT @ g[..., None])[..., 0]
-        G = whitening.mT @ (G - torch.diag_embed(q.expand(k, d))) @ whitening
-    return Stats(torch.cat([torch.from_numpy(totals), q.reshape(-1), g.reshape(-1), G.reshape(-1)]), k, d)
+        g, G = unwhitened(whitening, g, G - q[..., None] * np.eye(d))
+    return Stats(torch.from_numpy(np.concatenate([totals, q.ravel(), g.ravel(), G.ravel()])), k, d)
 
 
 def _components(
     log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, kind: Kind
-) -> tuple[np.ndarray, np.ndarray, Tensor | None]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Tables of components (whole groups of W lines) and of half the log pivots of V (k, d), and the shared L^-1."""
-    k, d = means.shape
-    offset, V, whitening = log_weights, covariances, None
-    L = _cholesky(V)
-    pivots = L.diagonal(dim1=1, dim2=2).log()
-    matrix = V
+    dtype, offset, matrix, whitening = np.dtype(f"f{kind.bits // 8}"), log_weights.numpy(), covariances.numpy(), None
+    pivots = _half_logs(_cholesky(matrix))
     if kind.noise == "shared":
-        L = _cholesky(V + batch.covariance().double())
-        matrix = whitening = torch.linalg.solve_triangular(L, torch.eye(d, dtype=torch.float64), upper=False)
-        offset = offset - L.diagonal(dim1=1, dim2=2).log().sum(1)
-    a, b = torch.tril_indices(d, d)
-    table = torch.zeros(kind.lines(k), kind.component_numbers, dtype=batch.dtype)
-    table[:k, : kind.sums] = torch.cat([means, matrix[:, a, b], offset[:, None]], dim=1)
-    return table.numpy(), pivots.to(batch.dtype).numpy(), whitening
+        L = _cholesky(matrix + batch.covariance().double().numpy())
+        matrix = whitening = inverse(L)
+        offset = offset - _half_logs(L).sum(1)
+    return kind.table(means.numpy(), matrix, offset, pivots, dtype), pivots.astype(dtype), whitening
 
 
-def _cholesky(V: Tensor) -> Tensor:
+def _half_logs(L: np.ndarray) -> np.ndarray:
+    """Half the logarithms of the pivots of L L^T."""
+    return np.log(np.diagonal(L, axis1=1, axis2=2))
+
+
+def _cholesky(V: np.ndarray) -> np.ndarray:
     """Lower factors, NaN where there is none; NumPy's first, which never waits for other threads."""
     try:
-        return torch.from_numpy(np.linalg.cholesky(V.detach().numpy()))
+        return np.linalg.cholesky(V)
     except np.linalg.LinAlgError:
-        L, failed = torch.linalg.cholesky_ex(V)
-    return torch.where((failed > 0)[:, None, None], torch.nan, L)
+        L, failed = torch.linalg.cholesky_ex(torch.from_numpy(V))
+    return torch.where((failed > 0)[:, None, None], torch.nan, L).numpy()

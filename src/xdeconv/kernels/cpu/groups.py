@@ -15,6 +15,7 @@ from numba import njit, types
 from ...rows.batch import Batch
 from ..groups import Groups
 from . import scratch
+from .keeping import kept
 from .lanes import VECTOR_BYTES
 from .loops import _call
 from .pairs import Kind
@@ -44,10 +45,10 @@ def loop(bits: int) -> Callable[..., None]:
         state = memory.state
         for group in range(first_group, last_group + 0 * mark):
             components_at = at.components + group * m * shape.component_bytes
-            for first in range(starts[group], starts[group + 1], TILE):
-                rows = min(TILE, starts[group + 1] - first)
+            for first in range(starts[group], starts[group + 1], shape.tile):
+                rows = min(shape.tile, starts[group + 1] - first)
                 blocks = -(-rows // W)
-                _call(steps.groups_of_table, table_at, index_at + 4 * first, rows, at.rows, 0, 0)
+                _call(steps.groups_of_table, table_at, index_at + 4 * first, rows, at.rows, 0, at.work)
                 for i in range(blocks * W):
                     place = first + min(i, rows - 1)
                     state[CONSTANT, i] = constants[index[place]]
@@ -56,7 +57,7 @@ def loop(bits: int) -> Callable[..., None]:
                     state[LARGEST, i] = state[CUT, i]
                 for j in range(m):
                     component = components_at + j * shape.component_bytes
-                    _call(steps.joint_of_rows, at.rows, blocks, component, at.joint + j * line_bytes, 0, 0)
+                    _call(steps.joint_of_rows, at.rows, blocks, component, at.joint + j * line_bytes, 0, at.work)
                 _call(steps.largest, at.joint, m, blocks, at.state, 0, 0)
                 for i in range(blocks * W):
                     if state[LARGEST, i] == -np.inf:
@@ -74,7 +75,7 @@ def loop(bits: int) -> Callable[..., None]:
                     line, lanes = at.joint + j * line_bytes, at.lanes + j * shape.sums_bytes
                     _call(steps.responsible, line, blocks, at.state, at.index, at.count, 0)
                     component = components_at + j * shape.component_bytes
-                    _call(steps.sums_of_rows, at.rows, blocks, component, line, lanes, 0)
+                    _call(steps.sums_of_rows, at.rows, blocks, component, line, lanes, at.work)
             for j in range(m):
                 for s in range(sums.shape[1]):
                     for lane in range(memory.lanes.shape[2]):
@@ -84,7 +85,7 @@ def loop(bits: int) -> Callable[..., None]:
     groups.__qualname__ = f"groups_float{bits}"
     with notice(f"groups of rows, float{bits}"):
         number = types.float32 if bits == 32 else types.float64
-        return njit(_signature(number), nogil=True, cache=True, error_model="numpy")(groups)
+        return kept(lambda keep: njit(_signature(number), nogil=True, cache=keep, error_model="numpy")(groups))
 
 
 def _signature(number: Any) -> Any:
@@ -153,7 +154,7 @@ class Work:
     def run(self, _: int) -> None:
         """Take shares until none is left."""
         rows, loop_ = self.rows, loop(self.rows.kind.bits)
-        memory = scratch.scratch(rows.kind, self.m, self.new)
+        memory = scratch.scratch(rows.kind, self.m, self.new, self.components)
         at = scratch.places(memory, self.components)
         while (c := next(self.turn)) < self.shares:
             loop_(*self.how, at, memory, rows.table.ctypes.data, self.index.ctypes.data, rows.constants, self.index,

@@ -62,13 +62,13 @@ class Lanes:
 class Emitter:
     """Writes instructions for W lanes of one float type at the place where a Numba function is being lowered."""
 
-    def __init__(self, builder: ir.IRBuilder, bits: int) -> None:
+    def __init__(self, builder: ir.IRBuilder, bits: int, vector_bytes: int = VECTOR_BYTES) -> None:
         self.builder = builder
         builder.function.attributes.alignstack = 64  # or vectors that do not fit in registers straddle cache lines
         builder.function.attributes.add("noinline")
         self.bits = bits
         self.size = bits // 8
-        self.width = VECTOR_BYTES // self.size
+        self.width = vector_bytes // self.size
         self.piece = REGISTER_BYTES // self.size
         self.number = ir.FloatType() if bits == 32 else ir.DoubleType()
         self.vector = ir.VectorType(self.number, self.width)

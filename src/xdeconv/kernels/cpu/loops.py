@@ -98,12 +98,11 @@ def _fill(x, noise, projection, weight, unit, background, window, first, rows, b
 
 
 @njit(nogil=True, error_model="numpy")
-def _bound_noise(components, pivots, least, most, noise, offsets):  # type: ignore[no-untyped-def]
+def _bound_noise(log_alpha, pivots, least, most, noise, offsets):  # type: ignore[no-untyped-def]
     """At least every row's noise (d) of a tile, and at least every log alpha - log |T| / 2 (k)."""
-    d = len(noise)
-    for j in range(len(components)):
-        offsets[j] = components[j, d * (d + 3) // 2]
-    for a in range(d):
+    for j in range(len(log_alpha)):
+        offsets[j] = log_alpha[j]
+    for a in range(len(noise)):
         low, high = least[a, 0], most[a, 0]
         for lane in range(most.shape[1]):
             low, high = min(low, least[a, lane]), max(high, most[a, lane])
@@ -167,13 +166,13 @@ def loop(bits: int) -> Callable[..., None]:
             else:
                 for i in range(window_rows):
                     order[i] = i
-            for first in range(0, window_rows, TILE):
-                rows = min(TILE, window_rows - first)
+            for first in range(0, window_rows, shape.tile):
+                rows = min(shape.tile, window_rows - first)
                 groups = -(-rows // W)
                 block = groups * W
                 _fill(x, noise, projection, weight, unit, background, window, first, rows, block, order, memory.table,
                       state)  # fmt: skip
-                _call(steps.groups_of_table, at.table, at.every, block, at.rows, 0, 0)
+                _call(steps.groups_of_table, at.table, at.every, block, at.rows, 0, at.work)
 
                 # Bound every pair from above, every row's total from below, by the pair with the highest bound.
                 near = False  # whether that pair is close enough to the row's largest to stand for it
@@ -184,21 +183,23 @@ def loop(bits: int) -> Callable[..., None]:
                         for lane in range(W):
                             memory.least[a, lane] = np.inf
                             memory.most[a, lane] = 0
-                    _call(steps.noise_range, at.rows, groups, at.least, at.most, 0, 0)
-                    _bound_noise(components, pivots, memory.least, memory.most, memory.noise, memory.offsets)
+                    _call(steps.noise_range, at.rows, groups, at.least, at.most, 0, at.work)
+                    _bound_noise(components[:, shape.offset], pivots, memory.least, memory.most, memory.noise,
+                                 memory.offsets)  # fmt: skip
                     for j in range(0, k, W):
                         _call(steps.bounds, at.components, at.every + j * 4, at.noise, at.offsets + j * size,
-                              at.bound + j * shape.component_bytes, 0)  # fmt: skip
+                              at.bound + j * shape.component_bytes, at.work)  # fmt: skip
                     for i in range(block):
                         state[LARGEST, i] = -np.inf
                     for j in range(k):
                         component, line = at.bound + j * shape.component_bytes, at.joint + j * line_bytes
-                        _call(steps.bound_of_rows, at.rows, groups, component, line, at.state, 0)
+                        _call(steps.bound_of_rows, at.rows, groups, component, line, at.state, at.work)
                     if prior.size:
                         _add_prior(prior, label, window, first, rows, order, memory.joint)
                         _find_largest(steps.largest, at.joint, at.state, state, k, groups, block)
                     _call(steps.best, at.joint, k, groups, at.state, at.best, 0)
-                    _call(steps.joint_of_best, at.rows, groups, at.components, at.best, at.state + CUT * line_bytes, 0)
+                    _call(steps.joint_of_best, at.rows, groups, at.components, at.best, at.state + CUT * line_bytes,
+                          at.work)  # fmt: skip
                     near = True
                     for i in range(block):
                         if prior.size and i < rows:
@@ -216,11 +217,11 @@ def loop(bits: int) -> Callable[..., None]:
                         _call(steps.chosen, line, groups, at.state, at.index, at.count, 0)
                         survivors += count[0]
                     if bounded and (d + 3) * count[0] < d * block:
-                        _call(steps.groups_of_table, at.table, at.index, count[0], at.some, 0, 0)
-                        _call(steps.joint_of_rows, at.some, -(-count[0] // W), component, at.values, 0, 0)
+                        _call(steps.groups_of_table, at.table, at.index, count[0], at.some, 0, at.work)
+                        _call(steps.joint_of_rows, at.some, -(-count[0] // W), component, at.values, 0, at.work)
                         _call(steps.scattered, at.values, at.index, count[0], line, 0, 0)
                     else:
-                        _call(steps.joint_of_rows, at.rows, groups, component, line, 0, 0)
+                        _call(steps.joint_of_rows, at.rows, groups, component, line, 0, at.work)
                 if survivors > WORTH * k * block:
                     wait = PAUSE
                 if prior.size:
@@ -260,11 +261,11 @@ def loop(bits: int) -> Callable[..., None]:
                     lanes = at.lanes + j * shape.sums_bytes
                     _call(steps.responsible, line, groups, at.state, at.index, at.count, 0)
                     if shape.skip and (d + 3) * count[0] < d * block:
-                        _call(steps.groups_of_table, at.table, at.index, count[0], at.some, 0, 0)
+                        _call(steps.groups_of_table, at.table, at.index, count[0], at.some, 0, at.work)
                         _call(steps.gathered, line, at.index, count[0], at.values, 0, 0)
-                        _call(steps.sums_of_rows, at.some, -(-count[0] // W), component, at.values, lanes, 0)
+                        _call(steps.sums_of_rows, at.some, -(-count[0] // W), component, at.values, lanes, at.work)
                     else:
-                        _call(steps.sums_of_rows, at.rows, groups, component, line, lanes, 0)
+                        _call(steps.sums_of_rows, at.rows, groups, component, line, lanes, at.work)
             if shape.want == SUMS:
                 for j in range(k):
                     for s in range(sums.shape[1]):

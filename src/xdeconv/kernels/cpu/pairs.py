@@ -12,9 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from .lanes import REGISTER_BYTES, VECTOR_BYTES, Emitter, Lanes
 
 Load = Callable[[int], Lanes]
+TILE = 256
 
 
 def packed(a: int, b: int) -> int:
@@ -81,9 +84,43 @@ class Kind:
         """Numbers that are summed for each component: q, g and the packed lower triangle of G."""
         return 1 + self.d + packed(self.d, 0)
 
+    @property
+    def offset(self) -> int:
+        """Place of log alpha in a component."""
+        return self.sums - 1
+
+    @property
+    def tile(self) -> int:
+        """Rows of a tile."""
+        return TILE
+
+    @property
+    def slots(self) -> int:
+        """Numbers of a row in a group."""
+        return self.row_numbers
+
+    @property
+    def lanes(self) -> int:
+        """Numbers that are kept for one sum."""
+        return self.piece
+
     def lines(self, k: int) -> int:
         """Lines of a table of k components, rounded up to whole groups."""
         return -(-k // self.width) * self.width
+
+    def table(
+        self, means: np.ndarray, matrix: np.ndarray, offset: np.ndarray, pivots: np.ndarray, dtype: np.dtype
+    ) -> np.ndarray:
+        """The numbers of components, a line each, in whole groups."""
+        k, d = means.shape
+        a, b = np.tril_indices(d)
+        table = np.zeros((self.lines(k), self.component_numbers), dtype)
+        table[:k, : self.sums] = np.concatenate([means, matrix[:, a, b], offset[:, None]], axis=1)
+        return table
+
+    def unpacked(self, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """q (k, 1), g (k, d) and packed triangles of G."""
+        return sums[:, :1], sums[:, 1 : 1 + self.d], sums[:, 1 + self.d :]
 
     def _whole(self, numbers: int) -> int:
         return -(-numbers // self.piece) * self.piece

@@ -9,8 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import types
 
+from . import large
+from .blocks import Blocked
 from .pairs import Kind
-from .tiles import STATES, TILE, compiled
+from .panels import HEADER
+from .tiles import STATES, TILE
+from .tiles import compiled as compiled_plain
 
 WINDOW = 4096  # rows that are sorted by their noise, and whose sums are added up in the kernel's type
 LEVELS, PATTERNS = 256, 16  # of noise and of missing values that the sorting tells apart
@@ -39,6 +43,8 @@ class Scratch(NamedTuple):
     index: Any  # (TILE + 2 W,): places in a tile
     best: Any  # (TILE,): components
     count: Any  # (1,): how many places the index holds
+    work: Any  # what steps for any dimensions are told
+    room: Any  # and work in
 
 
 class Places(NamedTuple):
@@ -60,6 +66,7 @@ class Places(NamedTuple):
     index: Any
     best: Any
     count: Any
+    work: Any
     components: Any
 
 
@@ -92,6 +99,13 @@ class Shape(NamedTuple):
     full: int
     component_bytes: int
     sums_bytes: int
+    tile: int
+    offset: int
+
+
+def compiled(kind: Kind, step: str) -> int:
+    """The address of a compiled step."""
+    return large.compiled(kind, step) if isinstance(kind, Blocked) else compiled_plain(kind, step)
 
 
 def steps(kind: Kind, want: int, skip: bool, bounded: bool) -> Steps:
@@ -113,10 +127,10 @@ def steps(kind: Kind, want: int, skip: bool, bounded: bool) -> Steps:
 def shape(kind: Kind, want: int, skip: bool, bounded: bool) -> Shape:
     size = kind.bits // 8
     return Shape(want, int(skip), int(bounded), int(kind.noise == "full"), kind.component_numbers * size,
-                 kind.sums * kind.piece * size)  # fmt: skip
+                 kind.sums * kind.lanes * size, kind.tile, kind.offset)  # fmt: skip
 
 
-def scratch(kind: Kind, k: int, new: Callable[[int, np.dtype], np.ndarray]) -> Scratch:
+def scratch(kind: Kind, k: int, new: Callable[[int, np.dtype], np.ndarray], components: np.ndarray) -> Scratch:
     """Scratch memory from ``new(numbers, dtype)``, which may return anything: nothing is read before it is written."""
     lines, W = kind.lines(k), kind.width
 
@@ -127,15 +141,29 @@ def scratch(kind: Kind, k: int, new: Callable[[int, np.dtype], np.ndarray]) -> S
         return new(size, np.dtype(np.int32))
 
     memory = Scratch(
-        numbers(STATES, TILE), numbers(TILE, kind.row_numbers), numbers(TILE * kind.row_numbers), numbers(k, TILE),
-        numbers(TILE * kind.row_numbers), numbers(TILE), numbers(lines, kind.component_numbers),
-        numbers(kind.d, W), numbers(kind.d, W), numbers(kind.d), numbers(lines), numbers(k, kind.sums, kind.piece),
+        numbers(STATES, TILE), numbers(kind.tile, kind.row_numbers), numbers(kind.tile * kind.slots), numbers(k, TILE),
+        numbers(kind.tile * kind.slots), numbers(TILE), numbers(lines, kind.component_numbers),
+        numbers(kind.d, W), numbers(kind.d, W), numbers(kind.d), numbers(lines), numbers(k, kind.sums, kind.lanes),
         indices(WINDOW), indices(WINDOW), indices(LEVELS * PATTERNS + 1), indices(max(TILE, lines)),
         indices(TILE + 2 * W), indices(TILE), new(1, np.dtype(np.int64)),
+        new(len(HEADER), np.dtype(np.int64)), numbers(kind.room if isinstance(kind, Blocked) else 1),
     )  # fmt: skip
     memory.every[:] = np.arange(len(memory.every))
     memory.lanes[:] = 0
+    if isinstance(kind, Blocked):
+        memory.rows[:] = memory.some[:] = 0  # what fills up a dimension stays so
+        memory.work[:] = _header(kind, memory.room.ctypes.data)
+        return memory._replace(bound=components)
     return memory
+
+
+def _header(kind: Blocked, room: int) -> list[int]:
+    sizes = np.cumsum([0, *kind.rooms[:-1]]) * kind.width * (kind.bits // 8)
+    return [
+        kind.latent, kind.seen, kind.latent - kind.d, kind.seen - kind.p, kind.row_numbers, kind.component_numbers,
+        kind.slots, kind.sums, kind.tile // kind.part, kind.destinations.ctypes.data, kind.offset, kind.leading,
+        *(room + int(size) for size in sizes),
+    ]  # fmt: skip
 
 
 def places(memory: Scratch, components: np.ndarray) -> Places:
@@ -148,7 +176,7 @@ def memory_types(number: Any) -> list[Any]:
     """The types of scratch memory for a number type."""
     axes = {"state": 2, "table": 2, "joint": 2, "bound": 2, "least": 2, "most": 2, "lanes": 3}
     integers = dict.fromkeys(("order", "keys", "counts", "every", "index", "best"), types.int32)
-    kinds = integers | {"count": types.int64}
+    kinds = integers | {"count": types.int64, "work": types.int64}
     return [types.Array(kinds.get(name, number), axes.get(name, 1), "C") for name in Scratch._fields]
 
 

@@ -26,11 +26,10 @@ from numba.extending import intrinsic
 from . import pairs as numba_pairs
 from .keeping import kept
 from .lanes import ADDRESS, Emitter, Lanes
-from .pairs import Kind, Load
+from .pairs import TILE, Kind, Load
 
 log = logging.getLogger("xdeconv")
 
-TILE = 256
 LARGEST, TOTAL, NORM, SHARE, CUT, CONSTANT, BACK, TAIL = range(8)
 TAILS = 3
 STATES = TAIL + TAILS

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from ...rows.batch import Batch
+from .. import reference
+from ..groups import Groups, GroupSums
 from ..options import DEFAULT, Options
 from ..stats import Stats
 from .triton_import import interpreted, triton
@@ -46,6 +48,8 @@ def refuses(batch: Batch, k: int, d: int) -> str | None:
         return f"its rows are on {batch.device.type}, not on a CUDA device"
     if max(d, batch.p) > LARGEST:
         return f"it has {max(d, batch.p)} dimensions and the fused kernels end at {LARGEST}"
+    if batch.background is not None:
+        return "it has a background"
     if batch.dtype not in CAN:
         return f"its type is {batch.dtype}, not float32 or float64"
     return None
@@ -123,6 +127,18 @@ def log_joint(
         rows = triton_rows.tiles_of(part, shape, plan.padded)
         found.append(triton_sums.joints(table, rows, part, shape, plan))
     return found[0] if len(found) == 1 else torch.cat(found)
+
+
+def for_groups(batch: Batch, d: int) -> Batch:
+    """The batch as groups pick rows from it: as it is, on its device."""
+    return reference.for_groups(batch, d)
+
+
+def accumulate_groups(
+    log_weights: Tensor, means: Tensor, covariances: Tensor, rows: Batch, groups: Groups
+) -> GroupSums:
+    """The sums of every group of rows over its own components, by batched algebra on the device."""
+    return reference.accumulate_groups(log_weights, means, covariances, rows, groups)
 
 
 def plan_for(batch: Batch, k: int, options: Options) -> Plan:

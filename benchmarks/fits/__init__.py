@@ -1,0 +1,1 @@
+"""Seconds of the plain call, everything included."""
