@@ -11,7 +11,7 @@ QUICK  := not slow and not docs and not processes and not browser and not interp
 demo: $(STAMP)
 	$(RUN) -m xdeconv demo
 
-test: check docs
+test: check
 
 check: $(STAMP)
 	$(VENV)/bin/ruff check .
