@@ -6,6 +6,7 @@ import types
 
 import pytest
 
+import xdeconv as xd
 from xdeconv.fitting.history import Epoch
 from xdeconv.fitting.progress import describe_epoch, show_progress
 from xdeconv.system import progress as module
@@ -127,3 +128,11 @@ def test_epochs_count_on_after_a_resume(stderr):
         show(Epoch(17, 3.0, -1.5, None, 0, None, ""))
     assert "18/200  epoch 18" in page.getvalue()
     assert "1,234,568 rows/s" in describe_epoch(Epoch(1, 1.0, -1.5, None, 0, None, ""), 1234567.8)
+
+
+def test_a_fit_that_runs_until_it_converges_promises_no_count(stderr):
+    page, rows = stderr(io.StringIO()), [[0.0], [1.0], [3.0]]
+    xd.fit(rows, 1, verbose=True)
+    xd.fit(rows, 1, epochs=7, tol=0, verbose=True)
+    first, second = (line.split("  ")[-3] for line in page.getvalue().splitlines() if "epoch 1 " in line)
+    assert (first, second) == ("1", "1/7")

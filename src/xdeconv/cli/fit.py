@@ -109,7 +109,8 @@ def fit(
             "validation": held_out(validation, source.rows), "checkpoint": saved, "resume": resume or restarted(),
             "checkpoint_seconds": checkpoint_seconds, "moves": moves, "cache": cache,
         }  # fmt: skip
-        with show_progress(first.here, passes * restarts, source.rows) as callback:
+        expected = None if epochs is None and batch_rows is None else passes * restarts  # until it converges
+        with show_progress(first.here, expected, source.rows) as callback:
             result = fitting.fit(source, callback=callback, **settings)
         plain = {name: v if isinstance(v, (int, float, str, type(None))) else str(v) for name, v in settings.items()}
         remembered = {"where": where, "data": list(data), "options": plain}

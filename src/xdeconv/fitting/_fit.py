@@ -150,7 +150,8 @@ def fit(
     )
     refuse_too_little(plan, source, held_out)
     algebra = small_algebra() if chosen.type == "cpu" else nullcontext()
-    with _alone(checkpoint, resume), algebra, show_progress(verbose, plan.epochs * plan.restarts) as shown:
+    expected = None if epochs is None and batch_rows is None else plan.epochs * plan.restarts  # until it converges
+    with _alone(checkpoint, resume), algebra, show_progress(verbose, expected) as shown:
         return run(plan, source, held_out, [shown] + ([callback] if callback else []))
 
 

@@ -29,10 +29,11 @@ class _Speed:
 
 
 @contextmanager
-def show_progress(verbose: bool, epochs: int, rows: int | None = None) -> Iterator[Callback]:
+def show_progress(verbose: bool, epochs: int | None, rows: int | None = None) -> Iterator[Callback]:
     """A callback that shows each epoch on standard error; ``rows`` of an epoch, if known, give the speed.
 
-    The count is of epochs of all restarts; a fit that resumes counts from where it had been.
+    The count is of the epochs of all restarts, of which there are ``epochs``, or None where nobody knows before it has
+    converged; a fit that resumes counts from where it had been.
     """
     speed, resumed = _Speed(rows), True
     with Progress(epochs, shown=verbose, delay=0.0) as progress:
