@@ -190,11 +190,7 @@ def _candidates(parameters: Parameters, pool: Pool, moves: Moves) -> tuple[list[
     k = parameters.k
     if moves.criterion == "bovy":
         return bovy_pairs(pool)[: max(1, k // 2)], bovy_splits(parameters, pool)[: max(1, k // 4)]
-    mass = pool.mass.numpy()
-    closeness = pool.overlap() / np.minimum(mass[:, None], mass).clip(min=1e-300)
-    np.fill_diagonal(closeness, -1.0)
-    near = np.argsort(-closeness, axis=1)[:, : min(moves.pairs, k - 1)].tolist()
-    return sorted({(min(a, b), max(a, b)) for a, row in enumerate(near) for b in row}), list(range(k))
+    return pool.near_pairs(moves.pairs), list(range(k))
 
 
 def bovy_pairs(pool: Pool) -> list[tuple[int, ...]]:

@@ -70,6 +70,14 @@ class Pool:
         weighted = self.share.multiply(self.weight.numpy()[:, None]).tocsc()
         return (weighted.T @ self.share).toarray()
 
+    def near_pairs(self, each: int) -> list[tuple[int, ...]]:
+        """For each component the pairs with those that share most of their rows with it."""
+        mass, k = self.mass.numpy(), len(self.mass)
+        closeness = self.overlap() / np.minimum(mass[:, None], mass).clip(min=1e-300)
+        np.fill_diagonal(closeness, -1.0)
+        near = np.argsort(-closeness, axis=1, kind="stable")[:, : min(each, k - 1)].tolist()
+        return sorted({(min(a, b), max(a, b)) for a, row in enumerate(near) for b in row})
+
     def near(self, touched: Sequence[tuple[int, ...]]) -> Neighbourhoods:
         """For each set of components, the rows that it matters for, and the density that all others give them."""
         rows, shares = [], []

@@ -27,20 +27,11 @@ def pruned(
     rows = kernels.for_groups(batch, parameters.d, options)
     while parameters.k > k:
         pool = Pool.of(parameters, rows, options)
-        pairs = near_pairs(pool, PAIRS)
+        pairs = pool.near_pairs(PAIRS)
         freed = try_merges(pairs, parameters, pool, Effort(2 * STEPS, 0, 0, prior)) + removals(parameters, pool)
         most = max(1, round(SHARE * (parameters.k - k)))
         parameters = em_passes(without(parameters, cheapest(freed, pool, most)), batch, PASSES, prior, options)
     return parameters
-
-
-def near_pairs(pool: Pool, each: int) -> list[tuple[int, ...]]:
-    """For each component the pairs with those that share most of their rows with it."""
-    mass, k = pool.mass.numpy(), len(pool.mass)
-    closeness = pool.overlap() / np.minimum(mass[:, None], mass).clip(min=1e-300)
-    np.fill_diagonal(closeness, -1.0)
-    near = np.argsort(-closeness, axis=1, kind="stable")[:, : min(each, k - 1)].tolist()
-    return sorted({(min(a, b), max(a, b)) for a, row in enumerate(near) for b in row})
 
 
 def cheapest(freed: list[Change], pool: Pool, most: int) -> list[Change]:
