@@ -30,6 +30,8 @@ from .rows.checks import NoNoiseWarning as NoNoiseWarning
 from .search.moves import Moves as Moves
 from .studies._bootstrap import Bootstrap as Bootstrap
 from .studies._bootstrap import bootstrap as bootstrap
+from .studies._errors import Errors as Errors
+from .studies._errors import errors as errors
 from .studies._select import Selection as Selection
 from .studies._select import select as select
 
