@@ -157,7 +157,7 @@ def test_a_width_far_below_the_noise_is_named():
     noise = np.tile([0.04, 100.0], (600, 1))
     truth = xd.Mixture([1.0], [[0.0, 0.0]], [np.diag([1.0, 1.0])], labels=["wide", "thin"])
     rows = truth.sample(600, seed=3, noise=noise)
-    errors = xd.errors(rows, xd.fit(rows, 1, noise=noise).mixture, noise=noise)
+    errors = xd.errors(rows, xd.fit(rows, 1, noise=noise, labels=["wide", "thin"]).mixture, noise=noise)
     assert len(errors.notes) == 1
     assert "the width of component 0 in thin undetermined" in errors.notes[0]
     assert errors.means[0, 0] == pytest.approx(np.sqrt(1.04 / 600), rel=0.1)
