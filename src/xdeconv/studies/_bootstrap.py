@@ -24,7 +24,7 @@ from .trials import Show, show_trials
 log = logging.getLogger("xdeconv")
 Array = np.ndarray
 SINGULAR = 1e-12  # of the mean covariance: added where components are compared, so that none is singular
-OWN = ("components", "checkpoint", "resume", "validation")  # of fit's arguments, not for a bootstrap
+OWN = ("components", "checkpoint", "validation")  # of fit's arguments, not for a bootstrap
 
 
 @dataclass(frozen=True)
