@@ -127,7 +127,9 @@ def test_held_parameters_have_no_error_and_the_prior_helps(mixture):
     held = xd.EM(fixed=xd.Fixed(means=[0], weights=True))
     fitted = xd.fit(X, noise=NOISE, mixture=mixture, method=held).mixture
     errors = xd.errors(X, fitted, noise=NOISE, method=held)
-    assert (errors.weights == 0).all() and (errors.means[0] == 0).all() and (errors.means[1] > 0).all()
+    assert (errors.weights == 0).all()
+    assert (errors.means[0] == 0).all()
+    assert (errors.means[1] > 0).all()
     strong = xd.EM(prior=xd.Prior(w=4000.0, c=4000.0))
     fitted = xd.fit(X, noise=NOISE, mixture=mixture, method=strong).mixture
     assert (xd.errors(X, fitted, noise=NOISE, method=strong).covariances < 0.01).all()
