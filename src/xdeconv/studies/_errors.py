@@ -20,7 +20,7 @@ from ..methods.chart import Chart
 from ..methods.fixed import Fixed
 from ..mixture._mixture import Coordinate, Mixture
 from ..rows.batch import Batch
-from ..rows.data import Source, as_source, standardized
+from ..rows.data import Source, as_source
 from .bands import LEVELS, Band, checked_grid, checked_levels
 from .information import scores_of
 from .sandwich import Sandwich, Solved
@@ -336,7 +336,7 @@ def errors(
 def _errors(source: Source, mixture: Mixture, method: Method, device: torch.device) -> Errors:
     shift, variance = mixture.mean(), np.diag(mixture.covariance())
     scale = np.sqrt(np.where(variance > 0, variance, 1.0))
-    rows = standardized(source, torch.from_numpy(shift), torch.from_numpy(scale), device, torch.float64)
+    rows = source.standardized(torch.from_numpy(shift), torch.from_numpy(scale), device, torch.float64)
     own, fixed = method.standardized(scale.tolist()), method.fixed or Fixed()
     parameters = Parameters(*mixture.transformed(-shift / scale, 1 / scale).tensors(device))
     factors = _factors(parameters.covariances, fixed)
