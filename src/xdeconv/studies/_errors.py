@@ -51,6 +51,12 @@ class Errors:
         The fit.
     notes : tuple of str
         What the rows leave undetermined, and whether the mixture is a maximum of their likelihood.
+    sandwich : Sandwich or Solved
+        What variances are computed by.
+    factors : Tensor
+        Cholesky factors (k, d, d) of the covariances.
+    fixed : Fixed
+        Parameters that were held.
     """
 
     mixture: Mixture
