@@ -234,7 +234,7 @@ def _saved(plan: Plan, learner: Any) -> dict[str, torch.Tensor]:
 
 def _first_notes(workspace: Workspace) -> tuple[str, ...]:
     """Where rows are kept, and how many say nothing."""
-    notes = [workspace.said] if workspace.said else []
+    notes = [*workspace.plan.said, *([workspace.said] if workspace.said else [])]
     if workspace.empty:
         rows = f"{workspace.empty:.0f} of {workspace.train.rows} rows have nothing observed"
         notes.append(f"{rows}: they say nothing about the mixture")

@@ -51,6 +51,7 @@ class Plan:
     units: tuple[str, ...] | None
     cache: Cache | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+    said: tuple[str, ...] = ()
 
     def settings(self, source: Source) -> dict[str, Any]:
         """What must be the same for a checkpoint to be of use, as JSON."""
@@ -118,7 +119,7 @@ def data_checksum(source: Source) -> int | None:
     return checksum(*(t.cpu().numpy() for t in tensors if t is not None))
 
 
-def count_components(components: int | None, mixture: Mixture | None, source: Source) -> int:
+def count_components(components: Any, mixture: Mixture | None, source: Source) -> int:
     if components is None and mixture is None:
         raise ValueError("give components (how many) or mixture (to start from)")
     if mixture is None:
