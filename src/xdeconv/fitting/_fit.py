@@ -16,7 +16,8 @@ from ..methods import Method
 from ..mixture._mixture import Mixture, checked_names
 from ..mixture.asking import remembered
 from ..rows.batch import Batch
-from ..rows.data import Source, as_source
+from ..rows.checks import refuse_unobserved
+from ..rows.data import ArraySource, Source, as_source
 from ..rows.resident import Cache, checked_cache
 from ..search.moves import Moves
 from ..system.threads import small_algebra
@@ -162,6 +163,8 @@ def fit(
     source, held_out = hold_out(source, validation, seed)
     if held_out is not None:
         log.info("%s rows to fit, %s rows held out", f"{source.rows:,}", f"{held_out.rows:,}")
+    if mixture is None and isinstance(source, ArraySource):  # a stream looks at its rows while it reads them
+        refuse_unobserved(source.batch, source.labels if labels is None else labels)
     if mixture is not None and restarts > 1:
         raise ValueError("restarts try new starts: give mixture= or restarts=, not both")
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,7 +32,9 @@ class Fixed:
         choice = getattr(self, what)
         if isinstance(choice, bool):
             return torch.full((k,), choice, device=device)
-        values = torch.as_tensor(choice, device=device)
+        if not isinstance(choice, (Sequence, np.ndarray, Tensor)) or np.ndim(choice) != 1:
+            raise ValueError(f"Fixed({what}={choice!r}): True for all, {k} booleans, or a list of components")
+        values = torch.as_tensor(np.asarray(choice), device=device)
         if values.dtype == torch.bool:
             if len(values) != k:
                 raise ValueError(f"Fixed({what}=...) has {len(values)} booleans for {k} components")

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from .checks import number, per_dimension, variances
 from .constants import per_coordinate
 
 
@@ -27,18 +26,16 @@ class Prior:
     concentration: float = 1.0
 
     def __post_init__(self) -> None:
-        w = _variances(self.w)
-        c, concentration = _finite(self.c, "c"), _finite(self.concentration, "concentration")
-        if c < 0 or concentration <= 0:
-            raise ValueError(f"c must not be negative and concentration must be positive: {self}")
-        for name, value in {"w": w, "c": c, "concentration": concentration}.items():
+        if isinstance(self.concentration, Real) and self.concentration <= 0:
+            raise ValueError(f"concentration of a prior must be above 0, got {self.concentration!r}")
+        found = {"w": variances(self.w, "w of a prior"), "c": number(self.c, "c of a prior")}
+        found["concentration"] = number(self.concentration, "concentration of a prior")
+        for name, value in found.items():
             object.__setattr__(self, name, value)
 
     def standardized(self, scale: Sequence[float]) -> Prior:
         """The same prior for coordinates divided by ``scale``."""
-        w = self.w if isinstance(self.w, tuple) else (self.w,) * len(scale)
-        if len(w) != len(scale):
-            raise ValueError(f"w of the prior has {len(w)} variances and the rows have {len(scale)} dimensions")
+        w = per_dimension(self.w, len(scale), "w of the prior")
         return replace(self, w=tuple(value / s**2 for value, s in zip(w, scale, strict=True)))
 
     def scaled(self, share: float) -> Prior:
@@ -72,22 +69,3 @@ class Prior:
         alive = weights > 0
         on_weights = (self.concentration - 1) * torch.where(alive, weights, 1.0).log().sum()
         return -0.5 * (self.c * log_det + trace.sum(-1)).sum() + on_weights
-
-
-def _finite(value: Any, name: str) -> float:
-    if isinstance(value, (bool, str)) or not isinstance(value, (Real, np.ndarray)) or np.ndim(value):
-        raise ValueError(f"{name} of a prior must be a number, got {value!r}")
-    if not np.isfinite(value):
-        raise ValueError(f"{name} of a prior must be finite, got {value!r}")
-    return float(value)
-
-
-def _variances(w: Any) -> float | tuple[float, ...]:
-    """One variance, or one for each coordinate, of anything that holds numbers."""
-    if isinstance(w, (Sequence, np.ndarray, Tensor)) and not isinstance(w, str) and np.ndim(w) == 1 and len(w):
-        found: float | tuple[float, ...] = tuple(_finite(value, "w") for value in np.asarray(w).tolist())
-    else:
-        found = _finite(w, "w")
-    if np.min(found) < 0:
-        raise ValueError(f"w of a prior is a variance and must not be negative, got {w!r}")
-    return found
