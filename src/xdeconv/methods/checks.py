@@ -20,8 +20,8 @@ def number(value: Any, name: str, least: float = 0.0) -> float:
     ...
     ValueError: c of a prior must be a finite number of at least 0, got inf
     """
-    plain = isinstance(value, (Real, np.ndarray, Tensor)) and not isinstance(value, bool) and np.ndim(value) == 0
-    if not plain or not least <= float(value) < np.inf:
+    plain = isinstance(value, Real) or (isinstance(value, (np.ndarray, Tensor)) and value.ndim == 0)
+    if isinstance(value, bool) or not plain or not least <= float(value) < np.inf:
         raise ValueError(f"{name} must be a finite number of at least {least:g}, got {value!r}")
     return float(value)
 
