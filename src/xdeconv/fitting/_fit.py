@@ -160,11 +160,11 @@ def fit(
     facts = remembered(data if isinstance(data, (Source, Batch)) else source)
     if source.rows == 0:
         raise ValueError("there are no rows to fit")
+    if mixture is None and isinstance(source, ArraySource) and not isinstance(data, Source):  # which looks by itself
+        refuse_unobserved(source.batch, source.labels if labels is None else labels)
     source, held_out = hold_out(source, validation, seed)
     if held_out is not None:
         log.info("%s rows to fit, %s rows held out", f"{source.rows:,}", f"{held_out.rows:,}")
-    if mixture is None and isinstance(source, ArraySource):  # a stream looks at its rows while it reads them
-        refuse_unobserved(source.batch, source.labels if labels is None else labels)
     if mixture is not None and restarts > 1:
         raise ValueError("restarts try new starts: give mixture= or restarts=, not both")
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
