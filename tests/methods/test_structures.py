@@ -130,11 +130,11 @@ def test_a_charts_gradient_is_that_of_its_covariances(word):
     chart, batch = state.chart, p.batch()
 
     def value(x):
-        parameters, _ = chart.parameters(x, Fixed())
+        parameters = chart.parameters(x, Fixed())
         return float(kernels.accumulate(*parameters, batch, REFERENCE).loglik)
 
     def gradient(x):
-        (log_weights, means, V), _ = chart.parameters(x, Fixed())
+        log_weights, means, V = chart.parameters(x, Fixed())
         stats = kernels.accumulate(log_weights, means, V, batch, REFERENCE)
         return chart.gradient(x, log_weights.exp(), stats, None, Fixed())
 
@@ -142,7 +142,7 @@ def test_a_charts_gradient_is_that_of_its_covariances(word):
     along = gradient(at) / gradient(at).norm()
     slope = (value(at + 1e-4 * along) - value(at - 1e-4 * along)) / 2e-4
     assert slope == pytest.approx(float(gradient(at) @ along), rel=1e-5, abs=1e-6)
-    assert is_of_frame(structure, chart.parameters(at, Fixed())[0].covariances)
+    assert is_of_frame(structure, chart.parameters(at, Fixed()).covariances)
 
 
 def is_of_frame(structure, V) -> bool:

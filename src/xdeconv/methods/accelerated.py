@@ -159,7 +159,7 @@ class Accelerated(Method):
         self, state: AcceleratedState, parameters: Parameters, factors: Factors | None, stats: Stats
     ) -> AcceleratedState:
         """A new chart around the accepted mixture; what was learnt in the old one is forgotten."""
-        chart = Chart.around(parameters, factors, stats.q, self.prior, self.covariance)
+        chart = Chart.around(parameters, stats.q, self.prior, self.covariance, factors)
         x = torch.zeros_like(state.x)
         gradient = chart.gradient(x, parameters.log_weights.exp(), stats, self.prior, self.fixed or Fixed())
         fresh = replace(state, chart=chart, x=x, gradient=gradient, sums=stats.packed,
@@ -189,7 +189,9 @@ class Accelerated(Method):
             return self._trial(state, p._replace(step=SHORTER * p.step, tries=p.tries + 1))
         if p.learnt > 0:
             accepted = state.chart.parameters(state.x, self.fixed or Fixed())
-            return self._anchored(state, *accepted, Stats(state.sums, *state.chart.means.shape))
+            return self._anchored(
+                state, accepted, state.chart.factored(state.x), Stats(state.sums, *state.chart.means.shape)
+            )
         return replace(self._trial(state, p._replace(step=0.0, promised=0.0)), gains=torch.zeros_like(state.gains))
 
     def _headed(self, state: AcceleratedState) -> AcceleratedState:
@@ -207,8 +209,8 @@ class Accelerated(Method):
     def _trial(self, state: AcceleratedState, progress: Progress) -> AcceleratedState:
         x = state.x + progress.step * state.direction
         held = self.fixed or Fixed()
-        (log_weights, means, V), factors = state.chart.parameters(x, held)
-        shape = Covariances(V, factors)
+        log_weights, means, V = state.chart.parameters(x, held)
+        shape = Covariances(V, state.chart.factored(x))
         if held.covariances is not False:  # to the bit
             shape = shape.held(held.mask("covariances", len(V), V.device), state.trial.shape)
         seen = torch.tensor(progress.seen, dtype=torch.float64, device=V.device)
@@ -245,7 +247,7 @@ class Accelerated(Method):
         """The accepted mixture."""
         if state.progress.passes <= WARM_UP:
             return self.em.mixture(state.trial)
-        (log_weights, means, V), _ = state.chart.parameters(state.x, self.fixed or Fixed())
+        log_weights, means, V = state.chart.parameters(state.x, self.fixed or Fixed())
         return Mixture.from_tensors(log_weights.exp(), means, V)
 
     def standardized(self, scale: Sequence[float]) -> Accelerated:

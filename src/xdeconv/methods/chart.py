@@ -19,7 +19,7 @@ from ..kernels.parameters import Factors, Parameters
 from ..kernels.stats import Stats
 from .fixed import Fixed
 from .prior import Prior
-from .structures import Coordinates, Covariances, Structure
+from .structures import FULL, Coordinates, Covariances, LogCholesky, Structure
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,20 @@ class Chart:
     means: Tensor
     factors: Tensor
     information: Tensor
-    shape: Coordinates
+    shape: Coordinates = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        if self.shape is None:  # full covariances
+            object.__setattr__(self, "shape", LogCholesky(self.factors, self.information))
 
     @classmethod
     def around(
-        cls, parameters: Parameters, factors: Factors | None, q: Tensor, prior: Prior | None, structure: Structure
+        cls,
+        parameters: Parameters,
+        q: Tensor,
+        prior: Prior | None,
+        structure: Structure = FULL,
+        factors: Factors | None = None,
     ) -> Chart:
         """The chart whose origin is a mixture with positive definite covariances and q (k,) rows per component."""
         log_weights, means, V = parameters
@@ -67,15 +76,24 @@ class Chart:
         logits, shifts, rest = x.split([k, k * d, self.shape.size])
         return logits / root, shifts.view(k, d) / root[:, None], rest
 
-    def parameters(self, x: Tensor, fixed: Fixed) -> tuple[Parameters, Factors | None]:
-        """The mixture at coordinates x, and the factors of its covariances."""
+    def unscaled(self, x: Tensor) -> Tensor:
+        """Coordinates as logits, shifts and entries in one vector, without the scale of their information."""
         logits, shifts, rest = self.parts(x)
-        V, factors = self.shape.at(rest)
+        return torch.cat([logits, shifts.reshape(-1), self.shape.unscaled(rest)])
+
+    def factored(self, x: Tensor) -> Factors | None:
+        """The factors of the covariances at coordinates x, where the structure has them."""
+        return self.shape.at(self.parts(x)[2])[1]
+
+    def parameters(self, x: Tensor, fixed: Fixed) -> Parameters:
+        """The mixture at coordinates x."""
+        logits, shifts, rest = self.parts(x)
+        V, _ = self.shape.at(rest)
         log_weights = fixed.log_weights(self.log_weights + logits, self.log_weights)
         moved = (self.factors @ shifts[..., None])[..., 0]
         if fixed.means is not False:
             moved = torch.where(fixed.coordinates(len(moved), moved.shape[1], moved.device), 0.0, moved)
-        return Parameters(log_weights, self.means + moved, V), factors
+        return Parameters(log_weights, self.means + moved, V)
 
     def gradient(self, x: Tensor, weights: Tensor, stats: Stats, prior: Prior | None, fixed: Fixed) -> Tensor:
         """The gradient of log-likelihood and log-prior in these coordinates, from the sums at x; zero where held."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .contract import Covariances, Structure
-from .coordinates import Coordinates
+from .coordinates import Coordinates, LogCholesky
 from .low_rank import LowRank
 from .plain import Diagonal, Full, Spherical, Tied
 
@@ -15,6 +15,7 @@ __all__ = [
     "Covariances",
     "Diagonal",
     "Full",
+    "LogCholesky",
     "LowRank",
     "Spherical",
     "Structure",

@@ -38,6 +38,10 @@ class Coordinates(ABC):
     def most(self, y: Tensor) -> Tensor:
         """The largest relative change that a step y makes."""
 
+    @abstractmethod
+    def unscaled(self, y: Tensor) -> Tensor:
+        """The same numbers without the scale of their information (size,)."""
+
     def tensors(self) -> dict[str, Tensor]:
         """What a chart saves of them."""
         return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
@@ -86,6 +90,10 @@ class LogCholesky(Coordinates):
     def most(self, y: Tensor) -> Tensor:
         """The largest logarithm."""
         return self._entries(y).abs().amax()
+
+    def unscaled(self, y: Tensor) -> Tensor:
+        """The entries of C below its diagonal, and the logarithms on it."""
+        return self._entries(y).reshape(-1)
 
     def _common(self, scaled: Tensor) -> Tensor:
         """The part (k, d (d + 1) / 2) of a gradient that a structure has."""
@@ -177,6 +185,10 @@ class Loadings(Coordinates):
         dF, logs = self._steps(y)
         spread = self.factors.square().sum(-1, keepdim=True).sqrt()
         return torch.maximum(logs.abs().amax() / 2, (dF / spread).abs().amax())
+
+    def unscaled(self, y: Tensor) -> Tensor:
+        """Shifts of loadings, and logarithms."""
+        return torch.cat([part.reshape(-1) for part in self._steps(y)])
 
     def _steps(self, y: Tensor) -> tuple[Tensor, Tensor]:
         on_F, on_D = y.split([self.loadings.numel(), self.own.numel()])
