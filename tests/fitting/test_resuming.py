@@ -59,7 +59,10 @@ def touched(path):
 @pytest.mark.parametrize("change", [other_rows, one_byte, touched])
 def test_a_stream_whose_file_changed_is_not_resumed(change, path, tmp_path):
     fit(xd.open(path, **READ), tmp_path, 2, resume=False)
-    with pytest.raises((ValueError, OSError), match=r"rows\.parquet (has changed since|is damaged|cannot be read)"):
+    with pytest.raises(
+        (ValueError, OSError),
+        match=r"rows\.parquet (has changed since|is damaged|cannot be read)|is damaged or cannot be read",
+    ):
         fit(change(path), tmp_path, 4)
 
 

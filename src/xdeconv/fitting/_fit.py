@@ -160,7 +160,8 @@ def fit(
     facts = remembered(data if isinstance(data, (Source, Batch)) else source)
     if source.rows == 0:
         raise ValueError("there are no rows to fit")
-    if mixture is None and isinstance(source, ArraySource) and not isinstance(data, Source):  # which looks by itself
+    looked_at = isinstance(data, Source) and not isinstance(data, ArraySource)  # by itself, while it reads
+    if mixture is None and isinstance(source, ArraySource) and not looked_at:
         refuse_unobserved(source.batch, source.labels if labels is None else labels)
     source, held_out = hold_out(source, validation, seed)
     if held_out is not None:
