@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-
 import unicodedata
 
 UNSAFE = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")  # controls, formats such as right-to-left marks, surrogates, line ends
