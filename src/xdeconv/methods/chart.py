@@ -5,6 +5,9 @@ of the means u_j = L_j^-1 (m - m_j), and the log-Cholesky factors C_j of V = L_j
 square root of the information that complete data would hold of it: q_j for logits, shifts and entries below the
 diagonal of C_j, 2 q_j for its log-diagonal. There EM's step is the gradient to first order (Xu & Jordan 1996), so that
 a quasi-Newton method has only to learn what noise, gaps and overlap take away from that information.
+
+A background has a logit too, after those of the components. Numbers that belong to no component, logarithms of factors
+on errors or of a tail's nu, are the last coordinates.
 """
 
 from __future__ import annotations
@@ -14,60 +17,70 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..kernels.parameters import Parameters
 from ..kernels.stats import Stats
+from .em import EMState
 from .fixed import Fixed
 from .prior import Prior
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Coordinates (k (1 + d + d (d + 1) / 2),) around an anchor; ``information`` (k,) is that of complete data."""
+    """Coordinates around an anchor; ``information`` (k,), or (k + 1,) with a background, is that of complete data.
+
+    The anchor's log_weights have the length of information, its numbers that of ``certainty``, their information.
+    """
 
     log_weights: Tensor
     means: Tensor
     factors: Tensor
     information: Tensor
+    numbers: Tensor
+    certainty: Tensor
 
     @classmethod
-    def around(cls, parameters: Parameters, q: Tensor, prior: Prior | None) -> Chart:
-        """The chart whose origin is a mixture with positive definite covariances and q (k,) rows per component."""
+    def around(cls, state: EMState, stats: Stats, prior: Prior | None) -> Chart:
+        """The chart whose origin is a mixture with positive definite covariances, and the sums of all rows there."""
+        q = stats.masses(len(state.weights))
         information = q.clamp(min=1e-3 * float(q.mean())) + (0.0 if prior is None else prior.c)
-        factors, failed = torch.linalg.cholesky_ex(parameters.covariances)
+        factors, failed = torch.linalg.cholesky_ex(state.covariances)
         factors = torch.where((failed > 0)[:, None, None], torch.nan, factors)
-        return cls(parameters.log_weights, parameters.means, factors, information)
+        certainty = stats.certainty.clamp(min=1e-300)
+        return cls(state.weights.log(), state.means, factors, information, state.extra, certainty)
 
     @property
     def size(self) -> int:
         """How many coordinates there are."""
         k, d = self.means.shape
-        return k * (1 + d + d * (d + 1) // 2)
+        return len(self.log_weights) + k * (d + d * (d + 1) // 2) + len(self.numbers)
 
     def parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What coordinates stand for: logits (k,), shifts (k, d) and log-Cholesky entries (k, d (d + 1) / 2)."""
+        """What coordinates stand for: logits, shifts (k, d) and log-Cholesky entries (k, d (d + 1) / 2)."""
         k, d = self.means.shape
-        root = self.information.sqrt()
-        logits, shifts, entries = x.split([k, k * d, self.size - k * (1 + d)])
-        return logits / root, shifts.view(k, d) / root[:, None], entries.view(k, -1) / (root[:, None] * self._ratio())
+        own = self.information[:k].sqrt()
+        logits, shifts, entries, _ = x.split([len(self.log_weights), k * d, k * d * (d + 1) // 2, len(self.numbers)])
+        shifts, entries = shifts.view(k, d) / own[:, None], entries.view(k, -1) / (own[:, None] * self._ratio())
+        return logits / self.information.sqrt(), shifts, entries
 
-    def parameters(self, x: Tensor, fixed: Fixed) -> Parameters:
-        """The mixture at coordinates x."""
+    def state(self, x: Tensor, fixed: Fixed, seen: float) -> EMState:
+        """The mixture at coordinates x, and the weight of the rows seen."""
         logits, shifts, _ = self.parts(x)
         L = self.factors @ self._relative(x)
-        log_weights = fixed.log_weights(self.log_weights + logits, self.log_weights)
-        return Parameters(log_weights, self.means + (self.factors @ shifts[..., None])[..., 0], L @ L.mT)
+        log_weights = fixed.log_weights(self.log_weights + logits, self.log_weights, len(self.means))
+        means = self.means + (self.factors @ shifts[..., None])[..., 0]
+        numbers = self.numbers + x[len(x) - len(self.numbers) :] / self.certainty.sqrt()
+        return EMState(log_weights.exp(), means, L @ L.mT, means.new_tensor(seen), numbers)
 
     def gradient(self, x: Tensor, weights: Tensor, stats: Stats, prior: Prior | None, fixed: Fixed) -> Tensor:
         """The gradient of log-likelihood and log-prior in these coordinates, from the sums at x; zero where held."""
         k, d = self.means.shape
         C = self._relative(x)
         L = self.factors @ C
-        q, G = stats.q, stats.G
+        q, G = stats.masses(len(weights)), stats.G
         if prior is not None:
             eye = torch.eye(d, dtype=L.dtype, device=L.device).expand_as(L)
             root = torch.linalg.solve_triangular(L, eye, upper=False)
-            q, G = q + (prior.concentration - 1), G + prior.gradient(root.mT @ root)
-        free = ~fixed.mask("weights", k, q.device)
+            q, G = q + prior.on_masses(q, k), G + prior.gradient(root.mT @ root)
+        free = ~fixed.on_weights(len(q), k, q.device)
         shares = torch.where(free, weights, 0.0)
         shares = shares / shares.sum().clamp(min=1e-300)
         on_logits = torch.where(free, q - torch.where(free, q, 0.0).sum() * shares, 0.0)
@@ -76,14 +89,15 @@ class Chart:
         diagonal = torch.diag_embed(on_entries.diagonal(dim1=1, dim2=2) * (C.diagonal(dim1=1, dim2=2) - 1))
         a, b = torch.tril_indices(d, d, device=q.device)
         on_entries = (on_entries + diagonal)[:, a, b] * ~fixed.mask("covariances", k, q.device)[:, None]
-        root = self.information.sqrt()
-        parts = on_logits / root, on_shifts / root[:, None], on_entries / (root[:, None] * self._ratio())
-        return torch.cat([part.reshape(-1) for part in parts])
+        root, own = self.information.sqrt(), self.information[:k].sqrt()[:, None]
+        parts = on_logits / root, on_shifts / own, on_entries / (own * self._ratio())
+        return torch.cat([part.reshape(-1) for part in (*parts, stats.slopes / self.certainty.sqrt())])
 
     def longest(self, direction: Tensor) -> float:
         """How many times a direction may be gone before weights, means or widths change by more than they should."""
-        most = torch.stack([part.abs().amax() for part in self.parts(direction)])
-        limits = torch.tensor([2.0, 2.0, 1.0], dtype=most.dtype, device=most.device)
+        numbers = (direction[len(direction) - len(self.numbers) :] / self.certainty.sqrt()).abs().sum()
+        most = torch.stack([*(part.abs().amax() for part in self.parts(direction)), numbers])
+        limits = torch.tensor([2.0, 2.0, 1.0, 1.0], dtype=most.dtype, device=most.device)
         return float((limits / most.clamp(min=1e-300)).amin())
 
     def _ratio(self) -> Tensor:

@@ -14,18 +14,23 @@ from ..kernels.stats import Stats
 from ..mixture._mixture import Mixture
 from .constants import per_coordinate
 from .contract import Method, State
+from .em import all_weights
 from .fixed import Fixed, refuse_other_kinds
 from .prior import Prior
 from .schedule import Decaying, Schedule, at_epoch, checked_schedule
 
 RATE = Decaying(0.02)
 CAPTURABLE = (torch.optim.Adam, torch.optim.AdamW)
+SAVED = ("logits", "means", "factors", "seen", "extra")
 OptimizerMaker = Callable[..., torch.optim.Optimizer]
 
 
 @dataclass(frozen=True)
 class SGDState(State):
-    """Parameters that the optimiser moves in place: logits (k,), means (k, d), factors (k, d, d) with log diagonals."""
+    """Parameters that the optimiser moves in place: logits (k,), means (k, d), factors (k, d, d) with log diagonals.
+
+    With a background, logits are (k + 1,), its own last; ``extra`` (m,) are numbers that belong to no component.
+    """
 
     logits: Tensor
     means: Tensor
@@ -34,11 +39,16 @@ class SGDState(State):
     optimizer: torch.optim.Optimizer
     held_weights: Tensor
     fixed_weights: Tensor
+    extra: Tensor
 
     def parameters(self) -> Parameters:
         """Log-weights, means and covariances, as kernels want them."""
         L = self.cholesky()
-        return Parameters(self.log_weights(), self.means.detach(), L @ L.mT)
+        return Parameters(self.log_weights()[: len(L)], self.means.detach(), L @ L.mT)
+
+    def numbers(self) -> Tensor:
+        """Fitted numbers (m,) that belong to no component."""
+        return self.extra.detach()
 
     def cholesky(self) -> Tensor:
         """L (k, d, d) with V = L L^T."""
@@ -54,7 +64,7 @@ class SGDState(State):
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything there is to save, the optimiser's own state among it."""
-        saved = {name: getattr(self, name).detach() for name in ("logits", "means", "factors", "seen")}
+        saved = {name: getattr(self, name).detach() for name in SAVED}
         for index, slots in self.optimizer.state_dict()["state"].items():
             for name, value in slots.items():
                 saved[f"optimizer.{index}.{name}"] = torch.as_tensor(value).detach()
@@ -88,7 +98,8 @@ class SGD(Method):
 
     def init(self, mixture: Mixture, device: torch.device | str = "cpu") -> SGDState:
         """The state that stands for a mixture."""
-        log_weights, means, V = mixture.tensors(device)
+        _, means, V = mixture.tensors(device)
+        weights = torch.tensor(mixture.shares, device=device)
         L, failed = torch.linalg.cholesky_ex(V)
         if bool(failed.any()):
             j = int(failed.nonzero()[0, 0])
@@ -96,11 +107,20 @@ class SGD(Method):
                 f"SGD needs positive definite covariances to start from; that of component {j} is singular"
             )
         factors = L.tril(-1) + torch.diag_embed(L.diagonal(dim1=-2, dim2=-1).log())
-        logits, means, factors = (torch.nn.Parameter(t) for t in (log_weights.clone(), means, factors))
-        fixed = (self.fixed or Fixed()).mask("weights", mixture.k, device)
-        seen = torch.zeros((), dtype=torch.float64, device=device)
-        optimizer = self._make_optimizer([logits, means, factors], float(at_epoch(self.rate, 0.0)))
-        return SGDState(logits, means, factors, seen, optimizer, log_weights.exp(), fixed)
+        fixed = (self.fixed or Fixed()).on_weights(len(weights), mixture.k, device)
+        seen, extra = (torch.zeros(size, dtype=torch.float64, device=device) for size in ((), 0))
+        return self._state(SGDState(weights.log(), means, factors, seen, None, weights, fixed, extra))  # type: ignore[arg-type]
+
+    def _state(self, state: SGDState) -> SGDState:
+        """The same numbers as parameters of a fresh optimiser."""
+        names = ("logits", "means", "factors", *(("extra",) if len(state.extra) else ()))
+        made: dict[str, Any] = {name: torch.nn.Parameter(getattr(state, name).detach().clone()) for name in names}
+        optimizer = self._make_optimizer(list(made.values()), float(at_epoch(self.rate, 0.0)))
+        return replace(state, **made, optimizer=optimizer)
+
+    def with_numbers(self, state: SGDState, numbers: Tensor) -> SGDState:
+        """The state with fitted numbers that belong to no component; the optimiser starts afresh."""
+        return self._state(replace(state, extra=numbers)) if len(numbers) else state
 
     def _make_optimizer(self, parameters: list[Tensor], rate: float) -> torch.optim.Optimizer:
         options = dict(self.options or {})
@@ -114,7 +134,7 @@ class SGD(Method):
 
     def restore(self, state: SGDState, tensors: Mapping[str, Tensor]) -> SGDState:
         """The state whose tensors were saved, written into ``state``."""
-        for name in ("logits", "means", "factors", "seen"):
+        for name in SAVED:
             getattr(state, name).data.copy_(tensors[name])
         parameters = [p for group in state.optimizer.param_groups for p in group["params"]]
         on_device = any(group.get("capturable") for group in state.optimizer.param_groups)
@@ -130,10 +150,10 @@ class SGD(Method):
     def update(self, state: SGDState, stats: Stats, total: float) -> SGDState:
         """One optimiser step from the sums over a batch; ``total`` is the weight of the data set."""
         n, L = stats.rows, state.cholesky()
-        q, g, G = stats.q, stats.g, stats.G + self._penalty(L, n / total)
         alpha = state.log_weights().exp()
+        q, g, G = stats.masses(len(alpha)), stats.g, stats.G + self._penalty(L, n / total)
         if self.prior is not None:
-            q = q + (n / total) * (self.prior.concentration - 1)
+            q = q + (n / total) * self.prior.on_masses(q, len(L))
         free = ~state.fixed_weights
         share = torch.where(free, alpha, 0.0) / torch.where(free, alpha, 0.0).sum()
         on_logits = torch.where(free, q - torch.where(free, q, 0.0).sum() * share, 0.0)
@@ -141,12 +161,14 @@ class SGD(Method):
         diagonal = on_factors.diagonal(dim1=-2, dim2=-1)
         diagonal.mul_(L.diagonal(dim1=-2, dim2=-1))
         rows = n.clamp(min=1e-300)  # a batch of no weight has no gradient
+        if len(state.extra):
+            state.extra.grad = -stats.slopes / rows
         self._apply(state, [-on_logits / rows, -g / rows, -on_factors / rows], state.seen / total)
         return replace(state, seen=state.seen + n)
 
     def _apply(self, state: SGDState, gradients: list[Tensor], epoch: Tensor) -> None:
         fixed = self.fixed or Fixed()
-        k = len(state.logits)
+        k = len(state.means)
         for name, gradient in zip(("logits", "means", "factors"), gradients, strict=True):
             getattr(state, name).grad = gradient
         held = []
@@ -182,8 +204,9 @@ class SGD(Method):
     def moved(self, state: SGDState, parameters: Parameters) -> SGDState:
         """The state with other parameters, as far along as it was; the optimiser starts afresh."""
         log_weights, means, V = parameters
-        fresh = self.init(Mixture.from_tensors(log_weights.exp(), means, V), state.seen.device)
-        return replace(fresh, seen=state.seen)
+        weights = all_weights(log_weights, len(state.logits) > len(state.means))
+        fresh = self.init(Mixture.from_tensors(weights, means, V), state.seen.device)
+        return replace(self.with_numbers(fresh, state.numbers()), seen=state.seen)
 
     def with_prior(self, prior: Prior) -> SGD:
         """The same method with a prior."""
@@ -200,8 +223,8 @@ class SGD(Method):
 
     def mixture(self, state: SGDState) -> Mixture:
         """The mixture that a state stands for."""
-        log_weights, means, V = state.parameters()
-        return Mixture.from_tensors(log_weights.exp(), means, V)
+        _, means, V = state.parameters()
+        return Mixture.from_tensors(state.log_weights().exp(), means, V)
 
     def standardized(self, scale: Sequence[float]) -> SGD:
         """The same method for coordinates divided by ``scale``: priors and penalties stay in the user's units."""

@@ -52,6 +52,7 @@ class Batch:
         *,
         error: Any = None,
         label: Any = None,
+        background: Any = None,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float64,
     ) -> Batch:
@@ -79,6 +80,7 @@ class Batch:
             log_prior=checks.log_prior(log_prior, label, n),
             label=checks.label(label, log_prior, n),
             missing=not bool(observed.all()),
+            background=checks.background(background, n),
         )
         return batch.to(device=device, dtype=dtype)
 
