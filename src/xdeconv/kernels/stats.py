@@ -16,8 +16,8 @@ class Stats:
 
     ``rows`` is the sum of row weights, ``loglik`` the weighted log-likelihood, and with r, w, M as in
     :mod:`xdeconv.kernels`, ``q = sum r`` (k,), ``g = sum r w`` (k, d) and ``G = sum r (w w^T - M)`` (k, d, d).
-    Of ``extra`` numbers that belong to no component (a factor on errors, a tail's nu), ``slopes`` are the derivatives of
-    loglik and ``certainty`` the information that complete data would hold.
+    Of ``extra`` numbers that belong to no component (a factor on errors, a tail's nu), ``slopes`` are the derivatives
+    of loglik and ``certainty`` the information that complete data would hold.
     Stats form a commutative monoid under ``+``: batches, threads, devices and machines all merge the same way.
 
     >>> Stats.zeros(2, 3).G.shape

@@ -180,7 +180,8 @@ class Accelerated(Method):
             return self._trial(state, p._replace(step=SHORTER * p.step, tries=p.tries + 1))
         if p.learnt > 0:
             accepted = state.chart.state(state.x, self.fixed or Fixed(), p.seen)
-            sums = Stats(state.sums, *state.chart.means.shape, len(state.chart.numbers))
+            k, d = state.chart.means.shape
+            sums = Stats(state.sums, k, d, len(state.chart.numbers))
             return self._anchored(state, accepted, sums)
         return replace(self._trial(state, p._replace(step=0.0, promised=0.0)), gains=torch.zeros_like(state.gains))
 

@@ -508,8 +508,8 @@ class Mixture(Background):
         Mixture
         """
         beside = None if self.background is None else self.background.restricted(keep)
-        own = replace(self, background=beside)
-        return own._of(self.weights, self.means[:, keep], self.covariances[:, keep][:, :, keep], keep)
+        V = self.covariances[:, keep][:, :, keep]
+        return self._of(self.weights, self.means[:, keep], V, keep, beside, self.background_weight)
 
     def condition(self, values: Mapping[Any, float], noise: Any = None, *, error: Any = None) -> Mixture:
         """The mixture of the other *true* coordinates given observed values of some, which are dropped.
@@ -560,12 +560,11 @@ class Mixture(Background):
         -------
         Mixture
         """
-        own = self
-        if self.background is not None:
-            share = float(self.background_probability(row)[0])
-            own = replace(self, background=self.background.given(row, rest), background_weight=share)
+        beside = None if self.background is None else self.background.given(row, rest)
+        share = float(self.background_probability(row)[0])
         posterior = Posterior(self._components(), row).marginal(rest)
-        return own._of(posterior.weights[0], posterior.means[0], posterior.covariances[0], rest)
+        found = posterior.weights[0], posterior.means[0], posterior.covariances[0]
+        return self._of(*found, rest, beside, share)
 
     def transformed(self, shift: Array, scale: Array) -> Mixture:
         """The mixture of shift + scale * v, coordinate by coordinate.
@@ -599,12 +598,14 @@ class Mixture(Background):
             changes["background_weight"] = 0.0
         return replace(self, **changes)
 
-    def _of(self, weights: Array, means: Array, V: Array, keep: Sequence[int]) -> Mixture:
+    def _of(
+        self, weights: Array, means: Array, V: Array, keep: Sequence[int], background: Background | None, share: float
+    ) -> Mixture:
         labels = tuple(self.labels[a] for a in keep) if self.labels else None
         units = tuple(self.units[a] for a in keep) if self.units else None
         return replace(
             self, weights=weights, means=means, covariances=V, labels=labels, units=units,
-            meta=restricted(self.meta or {}, keep, self.d),
+            meta=restricted(self.meta or {}, keep, self.d), background=background, background_weight=share,
         )  # fmt: skip
 
     def indices(self, coordinates: Sequence[Coordinate] | Coordinate) -> list[int]:

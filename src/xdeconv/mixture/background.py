@@ -86,7 +86,7 @@ class Uniform(Background):
     def log_density(self, batch: Batch) -> Tensor:
         """Log-density (n,) of noisy rows, float64, gaps marginalised."""
         if batch.projection is not None:
-            raise ValueError("a Uniform background has no density for rows with a projection: give log-densities per row")
+            raise ValueError("a Uniform background has no density for projected rows: give log-densities per row")
         low, high = (torch.tensor(edge, dtype=torch.float64, device=batch.device) for edge in (self.low, self.high))
         seen = (~batch.x.isnan()).double()
         return log_convolved_box(low, high, batch) - (high - low).log() @ seen
@@ -142,4 +142,5 @@ class Rows(Background):
 
 
 def _no_density(remedy: str) -> ValueError:
-    return ValueError(f"the background was given as log-densities of the rows of the fit, and has none elsewhere: {remedy}")
+    known = "the background was given as log-densities of the rows of the fit, and has none elsewhere"
+    return ValueError(f"{known}: {remedy}")

@@ -18,6 +18,7 @@ NODES = {1: 96, 2: 48}  # of each integral, where one or two are made
 LATTICE = 1 << 13
 CHUNK_NUMBERS = 1 << 22
 SMALLEST = 1e-300
+HUGE = 1e30
 TINY = 1e-12  # of a standard deviation
 
 
@@ -27,13 +28,14 @@ def log_interval(low: Tensor, high: Tensor) -> Tensor:
     a, b = torch.where(right, -high, low), torch.where(right, -low, high)
     log_a, log_b = torch.special.log_ndtr(a), torch.special.log_ndtr(b)
     empty = ~(b > a)
-    ratio = torch.where(empty, -1.0, log_a - log_b).clamp(max=-TINY**1.5)
+    ratio = torch.where(empty, -1.0, log_a - log_b).clamp(max=-1e-15)
     return torch.where(empty, -torch.inf, log_b + torch.log1p(-ratio.exp()))
 
 
 def log_box(low: Tensor, high: Tensor, covariance: Tensor) -> Tensor:
     """Log-probability (...) that a Gaussian of mean 0 and covariance (..., m, m) lies between low and high (..., m)."""
     m = low.shape[-1]
+    low, high = low.clamp(min=-HUGE), high.clamp(max=HUGE)  # a derivative times infinity would be NaN
     size = covariance.diagonal(dim1=-2, dim2=-1).clamp(min=SMALLEST).sqrt()
     correlation = covariance / (size[..., :, None] * size[..., None, :])
     if m == 1:
@@ -48,8 +50,8 @@ def log_box(low: Tensor, high: Tensor, covariance: Tensor) -> Tensor:
 def _nested(low: Tensor, high: Tensor, L: Tensor) -> Tensor:
     """Probabilities by Gauss and Legendre's rule in all dimensions but the last."""
     m = low.shape[-1]
-    found, weights = np.polynomial.legendre.leggauss(NODES[m - 1])
-    nodes, weights = (torch.tensor(a, dtype=low.dtype, device=low.device) for a in (found, weights))
+    rule = np.polynomial.legendre.leggauss(NODES[m - 1])
+    nodes, weights = (torch.tensor(a, dtype=low.dtype, device=low.device) for a in rule)
     before: list[Tensor] = []
     total = torch.ones((), dtype=low.dtype, device=low.device)
     for a in range(m):
@@ -72,8 +74,9 @@ def _lattice(low: Tensor, high: Tensor, L: Tensor) -> Tensor:
     m = low.shape[-1]
     points = _points(m - 1).to(low)
     size = max(1, CHUNK_NUMBERS // len(points))
-    flat = [t.reshape(-1, *t.shape[low.ndim - 1 :]) for t in (low, high, L)]
-    parts = [_cube(*(t[i : i + size] for t in flat), points) for i in range(0, len(flat[0]), size)]
+    bottom, top, root = (t.reshape(-1, *t.shape[low.ndim - 1 :]) for t in (low, high, L))
+    starts = range(0, len(bottom), size)
+    parts = [_cube(bottom[i : i + size], top[i : i + size], root[i : i + size], points) for i in starts]
     return torch.cat(parts).view(low.shape[:-1]) if parts else low.new_zeros(low.shape[:-1])
 
 

@@ -1,16 +1,13 @@
-"""A mixture as arrays and facts, for files: what else it has beside Gaussians is named, so that no reader overlooks it."""
+"""A mixture as arrays and facts, for files: what it has beside Gaussians is named, so that no reader overlooks it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .background import Background, Rows, Uniform
-
-if TYPE_CHECKING:
-    from ._mixture import Mixture
 
 FEATURES = ("background",)
 """Features of files that this version knows."""
@@ -25,7 +22,7 @@ class Saved(NamedTuple):
     features: list[str]
 
 
-def saved(mixture: Mixture) -> Saved:
+def saved(mixture: Any) -> Saved:
     """A mixture as arrays, facts that JSON can hold, and the features that a reader must know."""
     arrays = {"weights": mixture.weights, "means": mixture.means, "covariances": mixture.covariances}
     facts: dict[str, Any] = {"labels": mixture.labels, "units": mixture.units, "meta": dict(mixture.meta or {})}
@@ -47,7 +44,7 @@ def _background(background: Any) -> Saved:
     return Saved(inner.arrays, {"kind": "mixture", "facts": inner.facts}, [])
 
 
-def restored(make: Callable[..., Mixture], arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> Mixture:
+def restored(make: Callable[..., Any], arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> Any:
     """The mixture of a file's arrays and facts; ``make`` is the class."""
     more: dict[str, Any] = {}
     if "background" in facts:
@@ -58,7 +55,7 @@ def restored(make: Callable[..., Mixture], arrays: Mapping[str, np.ndarray], fac
     return make(arrays["weights"], arrays["means"], arrays["covariances"], **names, **more)
 
 
-def _restored_background(make: Callable[..., Mixture], arrays: dict[str, np.ndarray], told: Any) -> Background:
+def _restored_background(make: Callable[..., Any], arrays: dict[str, np.ndarray], told: Any) -> Background:
     if told["kind"] == "uniform":
         return Uniform(arrays["low"], arrays["high"])
     return Rows() if told["kind"] == "rows" else restored(make, arrays, told["facts"])
