@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ..system.ranks import sum_over_ranks
-
 
 @dataclass(frozen=True)
 class Stats:
@@ -79,7 +77,3 @@ class Stats:
         if (self.k, self.d, self.extra) != (other.k, other.d, other.extra):
             raise ValueError(f"cannot add Stats of (k, d) = {(self.k, self.d)} and {(other.k, other.d)}")
         return replace(self, packed=self.packed + other.packed)
-
-    def all_reduce(self) -> Stats:
-        """The sum over all processes of torch.distributed; itself when there is only one."""
-        return replace(self, packed=sum_over_ranks(self.packed))

@@ -151,7 +151,7 @@ class Accelerated(Method):
 
     def _anchored(self, state: AcceleratedState, accepted: EMState, stats: Stats) -> AcceleratedState:
         """A new chart around the accepted mixture; what was learnt in the old one is forgotten."""
-        chart = Chart.around(accepted, stats, self.prior)
+        chart = Chart.around_state(accepted, stats, self.prior)
         x = torch.zeros_like(state.x)
         gradient = chart.gradient(x, accepted.weights, stats, self.prior, self.fixed or Fixed())
         fresh = replace(state, chart=chart, x=x, gradient=gradient, sums=stats.packed,

@@ -12,11 +12,12 @@ on errors or of a tail's nu, are the last coordinates.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
+from ..kernels.parameters import Parameters
 from ..kernels.stats import Stats
 from .em import EMState
 from .fixed import Fixed
@@ -34,18 +35,23 @@ class Chart:
     means: Tensor
     factors: Tensor
     information: Tensor
-    numbers: Tensor
-    certainty: Tensor
+    numbers: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
+    certainty: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
 
     @classmethod
-    def around(cls, state: EMState, stats: Stats, prior: Prior | None) -> Chart:
-        """The chart whose origin is a mixture with positive definite covariances, and the sums of all rows there."""
-        q = stats.masses(len(state.weights))
+    def around(cls, parameters: Parameters, q: Tensor, prior: Prior | None) -> Chart:
+        """The chart whose origin is a mixture with positive definite covariances and q (k,) rows per component."""
         information = q.clamp(min=1e-3 * float(q.mean())) + (0.0 if prior is None else prior.c)
-        factors, failed = torch.linalg.cholesky_ex(state.covariances)
+        factors, failed = torch.linalg.cholesky_ex(parameters.covariances)
         factors = torch.where((failed > 0)[:, None, None], torch.nan, factors)
-        certainty = stats.certainty.clamp(min=1e-300)
-        return cls(state.weights.log(), state.means, factors, information, state.extra, certainty)
+        return cls(parameters.log_weights, parameters.means, factors, information)
+
+    @classmethod
+    def around_state(cls, state: EMState, stats: Stats, prior: Prior | None) -> Chart:
+        """The same around a state, with its background and numbers, given the sums of all rows there."""
+        everything = state.parameters()._replace(log_weights=state.weights.log())
+        chart = cls.around(everything, stats.masses(len(state.weights)), prior)
+        return replace(chart, numbers=state.extra, certainty=stats.certainty.clamp(min=1e-300))
 
     @property
     def size(self) -> int:
@@ -60,6 +66,14 @@ class Chart:
         logits, shifts, entries, _ = x.split([len(self.log_weights), k * d, k * d * (d + 1) // 2, len(self.numbers)])
         shifts, entries = shifts.view(k, d) / own[:, None], entries.view(k, -1) / (own[:, None] * self._ratio())
         return logits / self.information.sqrt(), shifts, entries
+
+    def unscaled(self, x: Tensor) -> Tensor:
+        """Coordinates as logits, shifts and entries in one vector, without the scale of their information."""
+        return torch.cat([part.reshape(-1) for part in self.parts(x)])
+
+    def parameters(self, x: Tensor, fixed: Fixed) -> Parameters:
+        """The mixture at coordinates x."""
+        return self.state(x, fixed, 0.0).parameters()
 
     def state(self, x: Tensor, fixed: Fixed, seen: float) -> EMState:
         """The mixture at coordinates x, and the weight of the rows seen."""

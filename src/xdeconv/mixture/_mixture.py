@@ -342,15 +342,15 @@ class Mixture(Background):
         >>> cluster.background_probability([[5.0], [6.0]]).round(3)
         array([0.024, 1.   ])
         """
-        parameters, log_weight = self.tensors(), np.log(self.background_weight or 1e-300)
+        return self._each(self._beside, X, noise, projection, error=error, background=background)
 
-        def share(batch: Batch) -> Tensor:
-            seen = self.seen(batch)
-            if seen.background is None:
-                return torch.zeros(batch.n, dtype=torch.float64)
-            return (seen.background + log_weight - kernels.log_prob(*parameters, seen)).exp().clamp(max=1.0)
-
-        return self._each(share, X, noise, projection, error=error, background=background)
+    def _beside(self, batch: Batch) -> Tensor:
+        """Probabilities (n,) of the background."""
+        seen = self.seen(batch)
+        if seen.background is None:
+            return torch.zeros(batch.n, dtype=torch.float64)
+        log_weight = np.log(self.background_weight or 1e-300)
+        return (seen.background + log_weight - kernels.log_prob(*self.tensors(), seen)).exp().clamp(max=1.0)
 
     def outlier(self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None) -> Array:
         """The density's own p-value of each row: how often the mixture makes a row that is less likely.
@@ -561,7 +561,7 @@ class Mixture(Background):
         Mixture
         """
         beside = None if self.background is None else self.background.given(row, rest)
-        share = float(self.background_probability(row)[0])
+        share = float(self._beside(row)[0])
         posterior = Posterior(self._components(), row).marginal(rest)
         found = posterior.weights[0], posterior.means[0], posterior.covariances[0]
         return self._of(*found, rest, beside, share)
