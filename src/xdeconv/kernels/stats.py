@@ -14,6 +14,7 @@ class Stats:
 
     ``rows`` is the sum of row weights, ``loglik`` the weighted log-likelihood, and with r, w, M as in
     :mod:`xdeconv.kernels`, ``q = sum r`` (k,), ``g = sum r w`` (k, d) and ``G = sum r (w w^T - M)`` (k, d, d).
+    Where ``whole`` is false, G is right only where covariances F F^T + D read it: in G F and in its diagonal.
     Of ``extra`` numbers that belong to no component (a factor on errors, a tail's nu), ``slopes`` are the derivatives
     of loglik and ``certainty`` the information that complete data would hold.
     Stats form a commutative monoid under ``+``: batches, threads, devices and machines all merge the same way.
@@ -25,6 +26,7 @@ class Stats:
     packed: Tensor
     k: int
     d: int
+    whole: bool = True
     extra: int = 0
 
     @staticmethod
@@ -76,4 +78,4 @@ class Stats:
     def __add__(self, other: Stats) -> Stats:
         if (self.k, self.d, self.extra) != (other.k, other.d, other.extra):
             raise ValueError(f"cannot add Stats of (k, d) = {(self.k, self.d)} and {(other.k, other.d)}")
-        return replace(self, packed=self.packed + other.packed)
+        return replace(self, packed=self.packed + other.packed, whole=self.whole and other.whole)
