@@ -19,10 +19,12 @@ from .methods import EM as EM
 from .methods import SGD as SGD
 from .methods import Decaying as Decaying
 from .methods import Fixed as Fixed
+from .methods import LowRank as LowRank
 from .methods import Stepped as Stepped
 from .methods.prior import Prior as Prior
 from .mixture._mixture import Mixture as Mixture
 from .mixture._mixture import load as load
+from .mixture.background import Uniform as Uniform
 from .mixture.classifier import Classifier as Classifier
 from .mixture.posterior import Posterior as Posterior
 from .plot.explorer._explore import explore as explore

@@ -14,14 +14,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..kernels.parameters import Parameters
+from ..kernels.parameters import Factors, Parameters
 from ..kernels.stats import Stats
 from ..mixture._mixture import Mixture
 from .chart import Chart
 from .contract import Method, State
-from .em import EM, EMState
+from .em import EM, EMState, restored
 from .fixed import Fixed
 from .prior import Prior
+from .structures import Structure
 
 MEMORY = 50  # steps whose curvature is remembered
 WARM_UP = 5  # passes of plain EM before the first chart
@@ -68,11 +69,20 @@ class AcceleratedState(State):
         """What the next pass evaluates."""
         return Parameters(*self.trial.parameters())
 
+    def numbers(self) -> Tensor:
+        """What the next pass evaluates of numbers that belong to no component."""
+        return self.trial.extra
+
+    @property
+    def factors(self) -> Factors | None:  # type: ignore[override]
+        """Those of the trial; the first passes need all of G."""
+        return None if self.progress.passes < WARM_UP else self.trial.factors
+
     def tensors(self) -> dict[str, Tensor]:
         """Everything there is to save."""
         plain = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
-        nested = {f"trial.{n}": t for n, t in vars(self.trial).items()}
-        nested |= {f"chart.{n}": t for n, t in vars(self.chart).items()}
+        nested = {f"trial.{n}": t for n, t in self.trial.tensors().items()}
+        nested |= {f"chart.{n}": t for n, t in self.chart.tensors().items()}
         numbers = torch.tensor(self.progress, dtype=torch.float64)
         return plain | nested | {"progress": numbers}
 
@@ -92,6 +102,10 @@ class Accelerated(Method):
     def fixed(self) -> Fixed | None:  # type: ignore[override]
         return self.em.fixed
 
+    @property
+    def covariance(self) -> Structure:  # type: ignore[override]
+        return self.em.covariance
+
     def init(self, mixture: Mixture, device: torch.device | str = "cpu") -> AcceleratedState:
         """The state that stands for a mixture."""
         return self._begun(self.em.init(mixture, device), Progress())
@@ -100,10 +114,13 @@ class Accelerated(Method):
         """A state that has learnt nothing yet."""
         k, d = trial.means.shape
         zeros = trial.means.new_zeros
-        chart = Chart(zeros(k), zeros(k, d), zeros(k, d, d), zeros(k))
+        weights, numbers = len(trial.weights), len(trial.extra)
+        shape = self.covariance.around(self.covariance.blank(k, d, trial.means.device), zeros(k))
+        blank = (zeros(weights), zeros(k, d), zeros(k, d, d), zeros(weights))
+        chart = Chart(*blank, shape, zeros(numbers), zeros(numbers))
         line, memory = zeros(chart.size), zeros(MEMORY, chart.size)
         gains = torch.full((WINDOW,), torch.inf, dtype=torch.float64)
-        sums = zeros(Stats.size(k, d))
+        sums = zeros(Stats.size(k, d, numbers))
         return AcceleratedState(trial, chart, line, line, line, sums, memory, memory, gains, progress)
 
     def restore(self, state: AcceleratedState, tensors: Mapping[str, Tensor]) -> AcceleratedState:
@@ -111,8 +128,8 @@ class Accelerated(Method):
         device = state.x.device
         found = {name: tensor.to(device) for name, tensor in tensors.items()}
         parts = {
-            "trial": EMState(**{n: found[f"trial.{n}"] for n in vars(state.trial)}),
-            "chart": Chart(**{n: found[f"chart.{n}"] for n in vars(state.chart)}),
+            "trial": restored(state.trial, _under("trial.", found)),
+            "chart": state.chart.restored(_under("chart.", found)),
             "progress": Progress(*tensors["progress"].tolist()),
             "gains": tensors["gains"].cpu(),
         }
@@ -131,7 +148,7 @@ class Accelerated(Method):
             return self._by_em(replace(state, progress=p), stats, total, value)
         if p.passes == WARM_UP + 1:
             p = p._replace(objective=value, loglik=float(stats.loglik))
-            return self._anchored(replace(state, progress=p), state.parameters(), stats)
+            return self._anchored(replace(state, progress=p), state.trial, stats)
         promised = p.step * float(state.gradient @ state.direction)
         if value >= p.objective + ENOUGH * promised - self.rounding * abs(p.objective):
             return self._accepted(replace(state, progress=p), stats, value)
@@ -144,11 +161,11 @@ class Accelerated(Method):
         p = p._replace(objective=value, loglik=float(stats.loglik))
         return replace(state, trial=self.em.update(state.trial, stats, total), progress=p, gains=gains)
 
-    def _anchored(self, state: AcceleratedState, parameters: Parameters, stats: Stats) -> AcceleratedState:
+    def _anchored(self, state: AcceleratedState, accepted: EMState, stats: Stats) -> AcceleratedState:
         """A new chart around the accepted mixture; what was learnt in the old one is forgotten."""
-        chart = Chart.around(parameters, stats.q, self.prior)
+        chart = Chart.around_state(accepted, stats, self.prior, self.covariance)
         x = torch.zeros_like(state.x)
-        gradient = chart.gradient(x, parameters.log_weights.exp(), stats, self.prior, self.fixed or Fixed())
+        gradient = chart.gradient(x, accepted.weights, stats, self.prior, self.fixed or Fixed())
         fresh = replace(state, chart=chart, x=x, gradient=gradient, sums=stats.packed,
                         progress=state.progress._replace(learnt=0.0))  # fmt: skip
         return self._headed(fresh)
@@ -157,8 +174,7 @@ class Accelerated(Method):
         """The trial becomes the accepted mixture, and its step a piece of curvature."""
         p, fixed = state.progress, self.fixed or Fixed()
         x = state.x + p.step * state.direction
-        weights = state.parameters().log_weights.exp()
-        gradient = state.chart.gradient(x, weights, stats, self.prior, fixed)
+        gradient = state.chart.gradient(x, state.trial.weights, stats, self.prior, fixed)
         step, change = x - state.x, state.gradient - gradient
         learnt, steps, changes = p.learnt, state.steps, state.changes
         if float(step @ change) > 1e-10 * float(step @ step):
@@ -175,8 +191,9 @@ class Accelerated(Method):
         if p.tries + 1 < TRIES:
             return self._trial(state, p._replace(step=SHORTER * p.step, tries=p.tries + 1))
         if p.learnt > 0:
-            accepted = state.chart.parameters(state.x, self.fixed or Fixed())
-            return self._anchored(state, accepted, Stats(state.sums, *state.chart.means.shape))
+            k, d = state.chart.means.shape
+            sums = Stats(state.sums, k, d, extra=len(state.chart.numbers))
+            return self._anchored(state, self._accepted_state(state), sums)
         return replace(self._trial(state, p._replace(step=0.0, promised=0.0)), gains=torch.zeros_like(state.gains))
 
     def _headed(self, state: AcceleratedState) -> AcceleratedState:
@@ -193,13 +210,12 @@ class Accelerated(Method):
 
     def _trial(self, state: AcceleratedState, progress: Progress) -> AcceleratedState:
         x = state.x + progress.step * state.direction
-        log_weights, means, V = state.chart.parameters(x, self.fixed or Fixed())
         held = self.fixed or Fixed()
+        trial = state.chart.state(x, held, progress.seen)
         if held.covariances is not False:  # to the bit
-            keep = held.mask("covariances", len(V), V.device)[:, None, None]
-            V = torch.where(keep, state.trial.covariances, V)
-        seen = torch.tensor(progress.seen, dtype=torch.float64, device=V.device)
-        return replace(state, trial=EMState(log_weights.exp(), means, V, seen), progress=progress)
+            shape = trial.shape.held(held.mask("covariances", len(trial.means), x.device), state.trial.shape)
+            trial = replace(trial, covariances=shape.V, factors=shape.factors)
+        return replace(state, trial=trial, progress=progress)
 
     def _log_prior(self, parameters: Parameters) -> float:
         if self.prior is None:
@@ -219,20 +235,39 @@ class Accelerated(Method):
         """The state with other parameters, as far along as it was."""
         return self._begun(self.em.moved(state.trial, parameters), Progress(seen=state.progress.seen))
 
+    def with_numbers(self, state: AcceleratedState, numbers: Tensor) -> AcceleratedState:
+        """The state with fitted numbers that belong to no component, which begins to learn afresh."""
+        return self._begun(replace(state.trial, extra=numbers), state.progress) if len(numbers) else state
+
     def with_prior(self, prior: Prior) -> Accelerated:
         """The same method with a prior."""
         return replace(self, em=self.em.with_prior(prior))
 
+    def with_covariance(self, covariance: Structure) -> Accelerated:
+        """The same method for covariances of a structure."""
+        return replace(self, em=self.em.with_covariance(covariance))
+
     def mixture(self, state: AcceleratedState) -> Mixture:
         """The accepted mixture."""
+        return self.em.mixture(self._accepted_state(state))
+
+    def numbers(self, state: AcceleratedState) -> Tensor:
+        """The accepted numbers that belong to no component."""
+        return self._accepted_state(state).extra
+
+    def _accepted_state(self, state: AcceleratedState) -> EMState:
         if state.progress.passes <= WARM_UP:
-            return self.em.mixture(state.trial)
-        log_weights, means, V = state.chart.parameters(state.x, self.fixed or Fixed())
-        return Mixture.from_tensors(log_weights.exp(), means, V)
+            return state.trial
+        return state.chart.state(state.x, self.fixed or Fixed(), state.progress.seen)
 
     def standardized(self, scale: Sequence[float]) -> Accelerated:
         """The same method for coordinates divided by ``scale``."""
         return replace(self, em=self.em.standardized(scale))
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors whose names begin with a prefix, by what follows it."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def _with_gain(gains: Tensor, gain: float) -> Tensor:

@@ -17,15 +17,19 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from ..kernels.parameters import Parameters
+from ..kernels.parameters import Factors, Parameters
 from ..kernels.stats import Stats
 from ..mixture._mixture import Mixture
 from .fixed import Fixed
 from .prior import Prior
+from .structures import FULL, Structure
 
 
 class State(ABC):
     """What a method carries from one update to the next."""
+
+    factors: Factors | None = None
+    """Factors of the covariances, where sums need be right only in what they read; none where all of G is needed."""
 
     @abstractmethod
     def parameters(self) -> Parameters:
@@ -35,6 +39,10 @@ class State(ABC):
     def tensors(self) -> dict[str, Tensor]:
         """Everything there is to save, by name."""
 
+    def numbers(self) -> Tensor:
+        """Fitted numbers (m,) that belong to no component: logarithms of factors on errors, of a tail's nu."""
+        return torch.zeros(0, dtype=torch.float64)
+
 
 class Method(ABC):
     """How to learn from sums over rows."""
@@ -43,6 +51,8 @@ class Method(ABC):
     """A prior that means the same in every method, or none."""
     fixed: Fixed | None = None
     """Parameters that are held, or none."""
+    covariance: Structure = FULL
+    """What covariances may look like."""
 
     @abstractmethod
     def init(self, mixture: Mixture, device: torch.device | str = "cpu") -> Any:
@@ -68,8 +78,22 @@ class Method(ABC):
     def standardized(self, scale: Sequence[float]) -> Self:
         """The same method for coordinates divided by ``scale``: its settings are in the user's units."""
 
+    def numbers(self, state: Any) -> Tensor:
+        """The fitted numbers (m,) that belong to no component and go with :meth:`mixture`."""
+        return state.numbers()
+
+    def with_numbers(self, state: Any, numbers: Tensor) -> Any:
+        """The state with fitted numbers that belong to no component, which begins to learn afresh."""
+        if len(numbers) == 0:
+            return state
+        raise ValueError(f"{type(self).__name__} fits nothing but components: it has no with_numbers")
+
     def with_prior(self, prior: Prior) -> Self | None:
         """The same method with a prior, which leads out of numerical trouble; None if it cannot have one."""
+        return None
+
+    def with_covariance(self, covariance: Structure) -> Self | None:
+        """The same method for covariances of a structure; None if it knows only full ones."""
         return None
 
     @property
