@@ -9,10 +9,12 @@ from .compat.sklearn import XDGMM as XDGMM
 from .fitting import initial as initial
 from .fitting._fit import FitResult as FitResult
 from .fitting._fit import fit as fit
+from .fitting.checkpoint import Checkpoint as Checkpoint
 from .fitting.history import Callback as Callback
 from .fitting.history import CSVLogger as CSVLogger
 from .fitting.history import Epoch as Epoch
 from .fitting.initial import Start as Start
+from .kernels.options import Options as Options
 from .methods import EM as EM
 from .methods import SGD as SGD
 from .methods import Decaying as Decaying

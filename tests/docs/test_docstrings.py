@@ -83,7 +83,6 @@ UNFINISHED = {
     "data.sample_rows",
     "data.split",
     "data.standardized",
-    "fit",
     "initial.Start",
     "initial.fit_gaussian",
     "initial.grouped_sum",

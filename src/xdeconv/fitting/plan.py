@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from numbers import Real
@@ -21,6 +20,7 @@ from ..rows.data import ArraySource, Source, as_source, split
 from ..rows.resident import Cache
 from ..search.moves import Moves
 from ..system.files import checksum
+from .checkpoint import Checkpoint
 from .initial import Start
 from .weak_prior import weak_prior
 
@@ -45,9 +45,7 @@ class Plan:
     tol: float
     patience: int | None
     standardize: bool
-    checkpoint: str | os.PathLike[str] | None
-    checkpoint_seconds: float
-    resume: bool
+    checkpoint: Checkpoint | None
     device: torch.device
     dtype: torch.dtype
     options: Options

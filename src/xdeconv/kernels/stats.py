@@ -7,8 +7,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..system.ranks import sum_over_ranks
-
 
 @dataclass(frozen=True)
 class Stats:
@@ -61,7 +59,3 @@ class Stats:
         if (self.k, self.d) != (other.k, other.d):
             raise ValueError(f"cannot add Stats of (k, d) = {(self.k, self.d)} and {(other.k, other.d)}")
         return Stats(self.packed + other.packed, self.k, self.d)
-
-    def all_reduce(self) -> Stats:
-        """The sum over all processes of torch.distributed; itself when there is only one."""
-        return Stats(sum_over_ranks(self.packed), self.k, self.d)

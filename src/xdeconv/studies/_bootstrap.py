@@ -27,7 +27,7 @@ log = logging.getLogger("xdeconv")
 Array = np.ndarray
 LEVELS = (0.16, 0.84)
 SINGULAR = 1e-12  # of the mean covariance: added where components are compared, so that none is singular
-OWN = ("components", "checkpoint", "resume", "validation")  # of fit's arguments, not for a bootstrap
+OWN = ("components", "checkpoint", "validation")  # of fit's arguments, not for a bootstrap
 
 
 @dataclass(frozen=True)

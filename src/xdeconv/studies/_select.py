@@ -29,7 +29,7 @@ Criterion = Literal["held-out", "cv", "bic", "aic"]
 Rule = Literal["best", "one-se"]
 NAMES = {"held-out": "held-out log-likelihood per row", "cv": "cross-validated log-likelihood per row",
          "bic": "BIC", "aic": "AIC"}  # fmt: skip
-OWN = ("components", "mixture", "checkpoint", "resume", "log_prior", "label")  # of fit's arguments, not for a selection
+OWN = ("components", "mixture", "checkpoint", "log_prior", "label")  # of fit's arguments, not for a selection
 SAMPLE_ROWS = 1 << 14  # rows that say which components to split
 
 
@@ -262,7 +262,7 @@ class _Study:
         return self._fit(source, start.k, start, f"{_name(start.k)}, all rows")
 
     def _where(self) -> dict[str, Any]:
-        return {name: self.options.get(name) for name in ("device", "dtype", "backend")}
+        return {name: self.options.get(name) for name in ("device", "dtype", "options")}
 
 
 def _record(trials: Sequence[Trial], criterion: Criterion) -> Record:

@@ -17,7 +17,7 @@ from ..system.files import checksum
 
 
 def mean_log_prob(
-    mixture: Mixture, source: Source, device: Any = None, dtype: Any = None, backend: kernels.Backend | None = None
+    mixture: Mixture, source: Source, device: Any = None, dtype: Any = None, options: kernels.Options | None = None
 ) -> tuple[float, float, float]:
     """Mean log-likelihood per unit of weight over a source, its standard error, and the weight of all rows."""
     chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -29,7 +29,7 @@ def mean_log_prob(
     parameters = mixture.transformed(-shift / scale, 1 / scale).tensors(chosen)
     sums = torch.zeros(4, dtype=torch.float64, device=chosen)
     for batch in moved.batches(0):
-        found = kernels.log_prob(*parameters, batch, kernels.Options(backend or "auto")).double()
+        found = kernels.log_prob(*parameters, batch, options or kernels.Options()).double()
         w = torch.ones_like(found) if batch.weight is None else batch.weight.double()
         sums += torch.stack([w.sum(), w @ w, w @ found, w @ found**2])
     weight, squares, total, total_squares = sums.tolist()
