@@ -31,7 +31,7 @@ ARRAYS = ("noise", "error", "projection", "weight", "log_prior", "label")
 
 @dataclass(frozen=True)
 class Plan:
-    """Every setting of a fit, resolved."""
+    """Every setting of a fit, resolved; ``weak`` says that a prior of the method is the fit's own, not the user's."""
 
     components: int
     given: Mixture | None
@@ -52,6 +52,7 @@ class Plan:
     labels: tuple[str, ...] | None
     units: tuple[str, ...] | None
     cache: Cache | None = None
+    weak: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def settings(self, source: Source) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 Without noise the likelihood has no upper bound: a component that shrinks onto one value gains for ever. Columns that
 are written with few digits invite it, since many rows share each value. With ``m`` rows to a value and ``h`` from one
 value to the next, w = m h^2 / 12 leaves a component that holds only the rows of one value the variance of rounding,
-and a broad one as it is. A column of values that differ gets the weight of d + 2 rows with a millionth of its variance.
+and a broad one as it is. A column of values that differ gets the weight of d + 2 rows with a millionth of its spread.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..rows.batch import Batch
 from ..rows.data import Source, sample_rows
 
 SAMPLE_ROWS = 1 << 14
-LEAST = 1e-6  # of a column's variance
+LEAST = 1e-12  # of a column's variance: narrower components may be real, as where columns depend on each other
 SAME = 1e-9  # of a column's spread: values nearer than this are one
 COMMON = 0.05  # quantile of the steps from one value to the next: most are one unit of the last digit, some several
 SHARED = 2.0  # rows to a value: with fewer, values do not repeat because they are rounded
@@ -40,7 +40,7 @@ def describe_weak_prior(prior: Prior, labels: Sequence[str] | None) -> str:
     names = [labels[a] if labels else str(a) for a, value in enumerate(w) if value]
     which = f"column {names[0]} has" if len(names) == 1 else f"columns {', '.join(names)} have"
     shown = ", ".join(f"{value:.3g}" for value in w)
-    return f"{which} no noise of their own: a weak prior keeps components from shrinking onto values, w = ({shown})"
+    return f"{which} no noise to speak of: a weak prior keeps components from shrinking onto values, w = ({shown})"
 
 
 def _typical_noise(batch: Batch) -> np.ndarray:
