@@ -19,6 +19,7 @@ from .methods import EM as EM
 from .methods import SGD as SGD
 from .methods import Decaying as Decaying
 from .methods import Fixed as Fixed
+from .methods import LowRank as LowRank
 from .methods import Stepped as Stepped
 from .methods.prior import Prior as Prior
 from .mixture._mixture import Mixture as Mixture
@@ -29,9 +30,12 @@ from .plot.explorer._explore import explore as explore
 from .rows import data as data
 from .rows.batch import Batch as Batch
 from .rows.checks import NoNoiseWarning as NoNoiseWarning
+from .rows.data import Source as Source
 from .search.moves import Moves as Moves
 from .studies._bootstrap import Bootstrap as Bootstrap
 from .studies._bootstrap import bootstrap as bootstrap
+from .studies._errors import Errors as Errors
+from .studies._errors import errors as errors
 from .studies._select import Selection as Selection
 from .studies._select import select as select
 
