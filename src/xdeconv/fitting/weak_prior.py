@@ -14,7 +14,7 @@ import numpy as np
 
 from ..methods.prior import Prior
 from ..rows.batch import Batch
-from ..rows.data import Source, sample_rows
+from ..rows.data import Source
 
 SAMPLE_ROWS = 1 << 14
 LEAST = 1e-12  # of a column's variance: narrower components may be real, as where columns depend on each other
@@ -25,7 +25,7 @@ SHARED = 2.0  # rows to a value: with fewer, values do not repeat because they a
 
 def weak_prior(source: Source, seed: int = 0) -> Prior | None:
     """The prior on covariances for columns whose noise is zero or below their rounding; None where no column is."""
-    sample = sample_rows(source, SAMPLE_ROWS, seed)
+    sample = source.sample(SAMPLE_ROWS, seed)
     if sample.projection is not None:
         return None
     x = sample.x.double().cpu().numpy()
