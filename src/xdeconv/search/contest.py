@@ -62,7 +62,7 @@ def contest(
     rows = kernels.for_groups(batch, parameters.d, options)
     for passes, most in HEATS:
         parameters = _heat(parameters, rows, passes, most, prior)
-    return [parameters.pick(place) for place in range(len(parameters.means))]
+    return [Parameters(*tensors) for tensors in zip(*parameters, strict=True)]
 
 
 def _heat(

@@ -54,8 +54,8 @@ def explore(
     while len(generation) > 1:
         pairs = [generation[i : i + 2] for i in range(0, len(generation), 2)]
         generation = [_child(there, pair, k, number, moves, rng) for number, pair in enumerate(pairs)]
-    begun = em_passes(generation[0], pool, JOIN_PASSES, prior, options)
-    found = Search(pool, moves, rng, prior, options).run(begun)
+    best = em_passes(generation[0], pool, JOIN_PASSES, prior, options)
+    found = Search(pool, moves, rng, prior, options).run(best)
     return Found(found.parameters, moved + found.moved, found.gain, found.sound)
 
 
