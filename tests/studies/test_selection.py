@@ -7,6 +7,7 @@ import pytest
 
 import xdeconv as xd
 from xdeconv.fitting._fit import fit
+from xdeconv.fitting.choosing import Judgement, Trial
 from xdeconv.fitting.judging import judged
 from xdeconv.fitting.walking import between, ladder, smaller
 from xdeconv.mixture._mixture import Mixture, load
@@ -199,15 +200,16 @@ def test_the_one_standard_error_rule_is_of_differences():
 
 
 def test_eight_components_are_not_two_because_scores_scatter():
-    """Scores of single rows scatter far more than their differences: the rule of 0.1 took 2 here."""
+    """Scores of single rows scatter far more than their differences: by the error of the score, 2 would do."""
     rng = np.random.default_rng(0)
     means = np.stack([np.repeat([-300.0, 300.0], 4), np.tile([-4.5, -1.5, 1.5, 4.5], 2)], 1)
-    truth = Mixture(np.full(8, 1 / 8), means, np.tile(0.2 * np.eye(2), (8, 1, 1)))
-    noise = rng.choice([0.01, 100.0], p=[0.2, 0.8], size=(1500, 2))
-    found = select(truth.sample(1500, seed=1, noise=noise), [1, 2, 8], "held-out", noise=noise, rule="one-se")
-    two, eight = found.table[1:]
-    assert eight.score - two.score < eight.standard_error
-    assert found.best == 8
+    eight = Mixture(np.full(8, 1 / 8), means, np.tile(0.2 * np.eye(2), (8, 1, 1)))
+    two = Mixture([0.5, 0.5], [[-300.0, 0.0], [300.0, 0.0]], np.tile(np.diag([0.2, 11.45]), (2, 1, 1)))
+    noise = rng.choice([0.01, 100.0], p=[0.1, 0.9], size=(300, 2))
+    verdict = judged([[two, eight]], [as_source(eight.sample(300, seed=1, noise=noise), noise=noise)])
+    trials = {m.k: [Trial(m.k, 0, 0, 0.0, 300.0, 0.0, m)] for m in (two, eight)}
+    assert verdict.means[1] - verdict.means[0] < np.sqrt(verdict.covariance[1, 1])
+    assert Judgement("held-out", "one-se", trials, verdict).best == 8
 
 
 def test_the_curve_is_drawn():
