@@ -21,6 +21,7 @@ from .methods import EM as EM
 from .methods import SGD as SGD
 from .methods import Decaying as Decaying
 from .methods import Fixed as Fixed
+from .methods import LowRank as LowRank
 from .methods import Method as Method
 from .methods import State as State
 from .methods import Stepped as Stepped
@@ -37,6 +38,8 @@ from .rows.data import Source as Source
 from .search.moves import Moves as Moves
 from .studies._bootstrap import Bootstrap as Bootstrap
 from .studies._bootstrap import bootstrap as bootstrap
+from .studies._errors import Errors as Errors
+from .studies._errors import errors as errors
 from .studies._select import Selection as Selection
 from .studies._select import select as select
 
