@@ -126,8 +126,22 @@ def parameters(thing: Any) -> list[str]:
 
 
 def described(thing: Any) -> set[str]:
-    """The parameters that a docstring's section Parameters has a typed line for."""
-    section = SECTION.search(inspect.getdoc(thing) or "")
+    """The parameters that a docstring has a typed line for; a contract's methods are described in the contract."""
+    return {name for text in docs(thing) for name in lines_for(text)}
+
+
+def docs(thing: Any) -> list[str]:
+    """The docstring of a function or class, or those of a method and of what it overrides."""
+    where, _, name = thing.__qualname__.rpartition(".")
+    kind = getattr(inspect.getmodule(thing), where, None)
+    if not inspect.isclass(kind) or inspect.isclass(thing):
+        return [inspect.getdoc(thing) or ""]
+    return [inspect.getdoc(vars(base)[name]) or "" for base in kind.__mro__ if name in vars(base)]
+
+
+def lines_for(text: str) -> set[str]:
+    """The parameters that a section Parameters has a typed line for."""
+    section = SECTION.search(text)
     lines = section[1].splitlines() if section else []
     typed = [line.split(" : ")[0] for line in lines if " : " in line and not line.startswith(" ")]
     return {name.strip().lstrip("*") for names in typed for name in names.split(",")}
