@@ -22,7 +22,7 @@ from .contract import Method, State
 from .em import EM, EMState, restored
 from .fixed import Fixed
 from .prior import Prior
-from .structures import Covariances, Structure
+from .structures import Structure
 
 MEMORY = 50  # steps whose curvature is remembered
 WARM_UP = 5  # passes of plain EM before the first chart
