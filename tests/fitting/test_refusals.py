@@ -51,10 +51,10 @@ def test_settings_of_fit(arguments, message):
         (lambda: xd.EM(step=2.0), r"step must lie in \(0, 1\]"),
         (lambda: xd.EM(prior=3), r"prior must be an xd.Prior\(...\), got 3"),
         (lambda: xd.EM(fixed=[0]), r"fixed must be an xd.Fixed\(...\), got \[0\]"),
-        (lambda: xd.EM(inflate=-1.0), "inflate must not be negative"),
+        (lambda: xd.EM(inflate=-1.0), "inflate must be a finite number of at least 0"),
         (lambda: xd.SGD(rate=0), "rate must be a positive number, .*, got 0"),
         (lambda: xd.SGD(rate=float("nan")), "rate must be a positive number, .*, got nan"),
-        (lambda: xd.SGD(trace_penalty=-1), "trace_penalty must not be negative"),
+        (lambda: xd.SGD(trace_penalty=-1), "trace_penalty must be a finite number of at least 0"),
         (lambda: xd.Options(backend="fast"), "backend must be one of"),
         (lambda: xd.Checkpoint("a", every=-1), "seconds between saves of a checkpoint, must be at least 0, got -1"),
         (lambda: xd.Moves(rounds=-1), "rounds of Moves must be a number of at least 0, got -1"),
@@ -167,3 +167,21 @@ def test_a_fit_is_not_resumed_with_another_lambda(tmp_path):
     fit_by(xd.EM(step=lambda epoch: 0.5))
     with pytest.raises(ValueError, match=r"belongs to another fit \(method: "):
         fit_by(xd.EM(step=lambda epoch: 0.4))
+
+
+def test_a_column_with_nothing_observed_is_refused_by_name():
+    empty = np.column_stack([X[:, 0], np.full(80, np.nan)])
+    for data, name in ((empty, "column 1"), ({"a": X[:, 0], "b": empty[:, 1]}, "b")):
+        with pytest.raises(ValueError, match=f"{name} has no observed value in any row: leave it out"):
+            xd.fit(data, 2)
+    with pytest.raises(ValueError, match="column 1 has no observed value"):
+        xd.XDGMM(2).fit(empty, noise=S)
+    with pytest.raises(ValueError, match="column 1 has no observed value"):
+        xd.select(empty, [1, 2], noise=S)
+    with pytest.raises(ValueError, match="speed has no observed value"):
+        xd.fit(empty, 2, labels=["place", "speed"])
+    with pytest.raises(ValueError, match="column 1 has no observed value in any row with weight"):
+        xd.fit(np.where(np.arange(80)[:, None] < 40, X, empty), 2, weight=(np.arange(80) >= 40).astype(float))
+    with pytest.raises(ValueError, match="column 1 has no observed value"):
+        xd.fit(X[:, :1], 2, projection=np.broadcast_to([[[1.0, 0.0]]], (80, 1, 2)))
+    assert xd.fit(empty, mixture=MIXTURE, noise=S, epochs=1).mixture.k == 2  # what is known of it is in the mixture

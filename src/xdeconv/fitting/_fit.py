@@ -16,7 +16,8 @@ from ..methods import Method
 from ..mixture._mixture import Mixture, checked_names
 from ..mixture.asking import remembered
 from ..rows.batch import Batch
-from ..rows.data import Source, as_source
+from ..rows.checks import refuse_unobserved
+from ..rows.data import ArraySource, Source, as_source
 from ..rows.resident import Cache, checked_cache
 from ..search.moves import Moves
 from ..system.threads import small_algebra
@@ -159,6 +160,9 @@ def fit(
     facts = remembered(data if isinstance(data, (Source, Batch)) else source)
     if source.rows == 0:
         raise ValueError("there are no rows to fit")
+    looked_at = isinstance(data, Source) and not isinstance(data, ArraySource)  # by itself, while it reads
+    if mixture is None and isinstance(source, ArraySource) and not looked_at:
+        refuse_unobserved(source.batch, source.labels if labels is None else labels)
     source, held_out = hold_out(source, validation, seed)
     if held_out is not None:
         log.info("%s rows to fit, %s rows held out", f"{source.rows:,}", f"{held_out.rows:,}")

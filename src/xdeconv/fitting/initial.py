@@ -58,6 +58,10 @@ class Start:
         for name, known in options.items():
             if getattr(self, name) not in known:
                 raise ValueError(f"Start({name}={getattr(self, name)!r}) is not one of {known}")
+        for name in ("epochs", "batch_rows"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+                raise ValueError(f"{name} of Start must be a whole number of at least 1, got {value!r}")
 
 
 @dataclass

@@ -22,7 +22,7 @@ from .plan import Plan
 from .rescue import REMEDY, NumericalTrouble, refuse_fall, refuse_trouble, rescued
 from .result import FitResult, result_of
 from .searching import explored, searched
-from .state import Candidate, FitState, load_state, refuse_other_learner, refuse_other_settings
+from .state import Candidate, FitState, load_state, refuse_other_learner, refuse_other_ranks, refuse_other_settings
 from .stopping import finished, search_due
 from .workspace import Workspace
 
@@ -41,11 +41,13 @@ class Desk:
 
 def run(plan: Plan, source: Source, held_out: Source | None, callbacks: Sequence[Callback]) -> FitResult:
     """All restarts; Ctrl-C ends with the best so far."""
+    settings = plan.settings(source, held_out)
+    refuse_other_ranks(settings, plan.device)
     single = plan.dtype == torch.float32
     frame = Frame.of(source, plan.standardize, single, plan.seed)
     frame = Frame(*from_first((frame.shift, frame.scale), plan.device))
     workspace = Workspace.of(plan, frame, source, held_out, plan.dtype, plan.cache)
-    fresh = FitState(plan.settings(source), 0, 0, _name(plan.dtype), {}, notes=_first_notes(workspace))
+    fresh = FitState(settings, 0, 0, _name(plan.dtype), {}, notes=_first_notes(workspace))
     desk = Desk(workspace, fresh)
     saved_at = -np.inf
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from .initial import Start
 
 log = logging.getLogger("xdeconv")
 MANY_ROWS = {"cpu": 5_000_000, "cuda": 500_000_000}  # of a stream: with more, updates come before a pass is over
+NAMED_FILES = 100  # that settings name one by one
 ARRAYS = ("noise", "error", "projection", "weight", "log_prior", "label")
 
 
@@ -52,8 +54,8 @@ class Plan:
     cache: Cache | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
 
-    def settings(self, source: Source) -> dict[str, Any]:
-        """What must be the same for a checkpoint to be of use, as JSON."""
+    def settings(self, source: Source, held_out: Source | None) -> dict[str, Any]:
+        """What must be the same for a checkpoint to be of use, as JSON: words, rows and how they are read."""
         given = None
         if self.given is not None:
             given = checksum(self.given.weights, self.given.means, self.given.covariances)
@@ -62,7 +64,8 @@ class Plan:
             "moves": None if self.moves is None else described(self.moves), "tol": self.tol,
             "given": given, "seed": self.seed, "restarts": self.restarts, "batch_rows": self.batch_rows,
             "standardize": self.standardize, "rows": source.rows, "dim": source.dim, "device": self.device.type,
-            "dtype": str(self.dtype), "data": data_checksum(source),
+            "dtype": str(self.dtype), "data": stamp_of(source),
+            "validation": None if held_out is None else stamp_of(held_out),
         }  # fmt: skip
 
     def method_for(self, dtype: torch.dtype) -> Method:
@@ -109,13 +112,16 @@ def in_batches(source: Source, device: torch.device) -> bool:
     return device.type == "cuda" or not source.remote
 
 
-def data_checksum(source: Source) -> int | None:
-    """The checksum of rows in memory, so that a checkpoint is not resumed with other rows; None for a stream."""
-    if not isinstance(source, ArraySource):
-        return None
-    batch = source.batch
-    tensors = (batch.x, batch.noise, batch.projection, batch.weight, batch.log_prior, batch.label)
-    return checksum(*(t.cpu().numpy() for t in tensors if t is not None))
+def stamp_of(source: Source) -> dict[str, Any]:
+    """What changes when the rows do; of very many files, one checksum of all that there is to say."""
+    stamp = source.stamp()
+    files = stamp.get("files", ())
+    if len(files) <= NAMED_FILES:
+        return stamp
+    return {
+        **stamp,
+        "files": {"count": len(files), "checksum": checksum(np.frombuffer(json.dumps(files).encode(), "u1"))},
+    }
 
 
 def count_components(components: int | None, mixture: Mixture | None, source: Source) -> int:
