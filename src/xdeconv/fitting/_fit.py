@@ -177,6 +177,7 @@ def fit(
     k = count_components(components, mixture, source)
     batch_rows = None if batch_rows is None else at_least(1, batch_rows, "batch_rows")
     search = choose_moves(moves, method, source, mixture)
+    weak = method is None
     method, batch_rows = choose_method(source, k, chosen, method, batch_rows)
     log.info(_said(source.rows, method, search, batch_rows))
     plan = Plan(
@@ -199,6 +200,7 @@ def fit(
         labels=source.labels if labels is None else checked_names(labels, source.dim, "labels", unique=True),
         units=source.units if units is None else checked_names(units, source.dim, "units", unique=False),
         cache=checked_cache(cache, chosen),
+        weak=weak,
         facts=facts,
     )
     refuse_too_little(plan, source, held_out)

@@ -22,6 +22,7 @@ from ..search.moves import Moves
 from ..system.files import checksum
 from .checkpoint import Checkpoint
 from .initial import Start
+from .weak_prior import weak_prior
 
 log = logging.getLogger("xdeconv")
 MANY_ROWS = {"cpu": 5_000_000, "cuda": 500_000_000}  # of a stream: with more, updates come before a pass is over
@@ -31,7 +32,7 @@ ARRAYS = ("noise", "error", "projection", "weight", "log_prior", "label")
 
 @dataclass(frozen=True)
 class Plan:
-    """Every setting of a fit, resolved."""
+    """Every setting of a fit, resolved; ``weak`` says that a prior of the method is the fit's own, not the user's."""
 
     components: int
     given: Mixture | None
@@ -52,6 +53,7 @@ class Plan:
     labels: tuple[str, ...] | None
     units: tuple[str, ...] | None
     cache: Cache | None = None
+    weak: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def settings(self, source: Source, held_out: Source | None) -> dict[str, Any]:
@@ -97,12 +99,13 @@ def choose_moves(
 def choose_method(
     source: Source, k: int, device: torch.device, method: Method | None, batch_rows: int | None
 ) -> tuple[Method, int | None]:
-    """The method and the batch size: the user's, or what suits the size of the data and the device."""
+    """The method and the batch size: the user's, or what suits the rows, how many there are, and the device."""
     if method is not None:
         return method, batch_rows
     if batch_rows is None and in_batches(source, device):
         batch_rows = suited_batch(k, source.dim)
-    return (EM(), None) if batch_rows is None else (EM(step=suited_step(batch_rows, k, source.dim)), batch_rows)
+    step = 1.0 if batch_rows is None else suited_step(batch_rows, k, source.dim)
+    return EM(step=step, prior=weak_prior(source)), batch_rows
 
 
 def in_batches(source: Source, device: torch.device) -> bool:

@@ -71,7 +71,10 @@ class Prior:
 
     def log_density(self, weights: Tensor, V: Tensor) -> Tensor:
         """Log-density of a mixture's weights (k,) and covariances (k, d, d), without its constant."""
-        log_det, trace = torch.linalg.slogdet(V).logabsdet, torch.linalg.solve(V, self.matrix(V)).diagonal(0, -2, -1)
+        log_det, trace = (
+            torch.linalg.slogdet(V).logabsdet,
+            torch.linalg.solve_ex(V, self.matrix(V)).result.diagonal(0, -2, -1),
+        )
         alive = weights > 0
         on_weights = (self.concentration - 1) * torch.where(alive, weights, 1.0).log().sum()
         return -0.5 * (self.c * log_det + trace.sum(-1)).sum() + on_weights
