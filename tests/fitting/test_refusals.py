@@ -119,6 +119,56 @@ def test_validation_without_noise_is_said(validation, caplog):
     assert caplog.text == ""
 
 
+@pytest.mark.parametrize("words", [{}, {"standardize": False}, {"start": "random"}, {"batch_rows": 40}])
+def test_projections_and_log_priors_go_together(words):
+    """The frame and the start fit one Gaussian to projected rows: priors of more components are not its business."""
+    rng = np.random.default_rng(0)
+    R, log_prior = rng.normal(size=(80, 2, 2)), np.where(rng.random((80, 2)) < 0.3, -3.0, 0.0)
+    result = fit(projection=R, log_prior=log_prior, **words)
+    assert np.isfinite(result.loglik)
+    table = fit(projection=R, log_prior=log_prior[:3], label=np.arange(80) % 3, **words)
+    assert np.isfinite(table.loglik)
+
+
+VALIDATIONS = [
+    (1, "a fraction between 0 and 1, got 1"),
+    (True, "got True"),
+    ((X, S), "validation is a tuple of arrays"),
+    ({"X": X, "sigma": S}, "which is none of"),
+    (X[:, :1], "validation has 1 dimensions and the data 2"),
+    (X[:0], "validation has no rows"),
+]
+
+
+@pytest.mark.parametrize(("validation", "message"), VALIDATIONS)
+def test_a_selection_reads_validation_as_a_fit_does(validation, message):
+    for call in (fit, lambda **words: xd.select(X, [1], noise=S, **words)):
+        with pytest.raises(ValueError, match=message):
+            call(validation=validation)
+
+
+def test_a_selection_takes_every_kind_of_validation():
+    rows = {"data": X, "components": [1], "noise": S, "epochs": 2}
+    scores = [xd.select(**rows, validation=v).table[0].score for v in (0.25, np.float32(0.25))]
+    assert scores[0] == scores[1]
+    kinds = [{"X": X, "error": np.sqrt(S)}, xd.Batch.from_arrays(X, S), xd.data.as_source(X, noise=S)]
+    scores = [xd.select(**rows, validation=v).table[0].score for v in kinds]
+    assert scores == pytest.approx([scores[0]] * 3, rel=1e-12)
+    with pytest.raises(ValueError, match="judges by validation="):
+        xd.select(**rows, validation=None)
+
+
+def test_a_fit_is_not_resumed_with_another_lambda(tmp_path):
+    def fit_by(method):
+        checkpoint = xd.Checkpoint(tmp_path / "a.checkpoint", resume=True)
+        return fit(method=method, batch_rows=40, checkpoint=checkpoint)
+
+    fit_by(xd.EM(step=lambda epoch: 0.5))
+    fit_by(xd.EM(step=lambda epoch: 0.5))
+    with pytest.raises(ValueError, match=r"belongs to another fit \(method: "):
+        fit_by(xd.EM(step=lambda epoch: 0.4))
+
+
 def test_a_column_with_nothing_observed_is_refused_by_name():
     empty = np.column_stack([X[:, 0], np.full(80, np.nan)])
     for data, name in ((empty, "column 1"), ({"a": X[:, 0], "b": empty[:, 1]}, "b")):

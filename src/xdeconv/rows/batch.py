@@ -143,6 +143,16 @@ class Batch:
             log_prior=self.log_prior[select] if per_row_prior and self.log_prior is not None else self.log_prior,
         )
 
+    def plain(self) -> Batch:
+        """The same rows without what names components or is not fitted: log-priors and a background.
+
+        Returns
+        -------
+        Batch
+            Views of the same memory.
+        """
+        return replace(self, log_prior=None, label=None, background=None)
+
     def chunks(self, size: int) -> list[Batch]:
         """Consecutive views of at most ``size`` rows; one empty chunk when there are no rows."""
         return [self.rows(slice(start, start + size)) for start in range(0, max(self.n, 1), size)]
