@@ -17,6 +17,7 @@ from ..methods import Method, Prior, State
 from ..rows.batch import Batch
 from ..rows.data import Source
 from ..rows.resident import Cache, Place, placed
+from ..system.progress import tell
 from ..system.ranks import rank, world
 from .frame import Frame
 from .full_pass import score_of, stats_of, summed, weight_of
@@ -56,6 +57,7 @@ class Workspace:
     ) -> Workspace:  # fmt: skip
         """Put rows where the plan wants them, in the frame, and count them."""
         where = Place(frame.shift, frame.scale, plan.device, dtype, cache, rank(), world())
+        tell("reading rows")
         train, said = placed(raw, where)
         size = plan.batch_rows
         train = train.arranged(None if size is None else -(-size // world()), plan.seed)
