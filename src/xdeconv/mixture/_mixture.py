@@ -21,7 +21,7 @@ from ..system.files import load_tensors, save_tensors
 from . import exchange, line, tail
 from .asking import Asked, restricted
 from .coordinates import Coordinate, checked_names, indices
-from .matrices import checked_parameters, n_parameters, square_root
+from .matrices import checked_parameters, n_parameters, of_one_covariance, square_root
 from .posterior import Posterior
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ class Mixture:
         Their units.
     meta : mapping, optional
         Where the mixture comes from, as JSON can hold it.
+    structure : str
+        What its covariances were fitted as: full, tied, diagonal, spherical or low-rank:R.
 
     Examples
     --------
@@ -67,6 +69,7 @@ class Mixture:
     labels: tuple[str, ...] | None = None
     units: tuple[str, ...] | None = None
     meta: Mapping[str, Any] | None = None
+    structure: str = "full"
 
     def __post_init__(self) -> None:
         weights, means, V = checked_parameters(self.weights, self.means, self.covariances)
@@ -76,10 +79,11 @@ class Mixture:
         object.__setattr__(self, "labels", checked_names(self.labels, self.d, "labels", unique=True))
         object.__setattr__(self, "units", checked_names(self.units, self.d, "units", unique=False))
         object.__setattr__(self, "meta", MappingProxyType(_checked_meta(self.meta)))
+        of_one_covariance(self.structure, self.d)  # which refuses a word that it does not know
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles are made by the constructor, so that they are as immutable."""
-        return Mixture, (self.weights, self.means, self.covariances, self.labels, self.units, dict(self.meta or {}))
+        return Mixture, tuple(dict(value) if name == "meta" else value for name, value in vars(self).items())
 
     @classmethod
     def from_tensors(cls, weights: Tensor, means: Tensor, covariances: Tensor) -> Mixture:
@@ -99,11 +103,12 @@ class Mixture:
     @property
     def n_parameters(self) -> int:
         """Number of free parameters."""
-        return n_parameters(self.k, self.d)
+        return n_parameters(self.k, self.d, self.structure)
 
     def __repr__(self) -> str:
         names = f", labels={list(self.labels)}" if self.labels else ""
-        return f"Mixture(k={self.k}, d={self.d}{names})"
+        shape = "" if self.structure == "full" else f", covariance={self.structure}"
+        return f"Mixture(k={self.k}, d={self.d}{names}{shape})"
 
     # The mixture as a whole
 
@@ -438,21 +443,23 @@ class Mixture:
         Mixture
         """
         V = self.covariances * scale[:, None] * scale
-        return Mixture(self.weights, shift + scale * self.means, V, self.labels, self.units, self.meta)
+        structure = self.structure if self.structure != "spherical" or np.ptp(scale) == 0 else "diagonal"
+        return Mixture(self.weights, shift + scale * self.means, V, self.labels, self.units, self.meta, structure)
 
     def with_(self, **changes: Any) -> Mixture:
-        """A copy with other labels, units or meta.
+        """A copy with other labels, units, meta or structure.
 
         Parameters
         ----------
         **changes
-            labels, units or meta.
+            labels, units, meta or structure.
 
         Returns
         -------
         Mixture
         """
-        fields = {"labels": self.labels, "units": self.units, "meta": self.meta} | changes
+        names = ("labels", "units", "meta", "structure")
+        fields = {name: getattr(self, name) for name in names} | changes
         return Mixture(self.weights, self.means, self.covariances, **fields)
 
     def _of(self, weights: Array, means: Array, V: Array, keep: Sequence[int]) -> Mixture:
@@ -527,7 +534,7 @@ class Mixture:
             The file to write.
         """
         arrays = {"weights": self.weights, "means": self.means, "covariances": self.covariances}
-        facts = {"labels": self.labels, "units": self.units, "meta": dict(self.meta or {})}
+        facts = {"labels": self.labels, "units": self.units, "meta": dict(self.meta or {}), "structure": self.structure}
         save_tensors(path, "mixture", arrays, facts)
 
     def export(self, path: str | os.PathLike[str]) -> None:
@@ -580,7 +587,7 @@ class Mixture:
     @property
     def _exchanged(self) -> exchange.Exchanged:
         return exchange.Exchanged(
-            self.weights, self.means, self.covariances, self.labels, self.units, dict(self.meta or {})
+            self.weights, self.means, self.covariances, self.labels, self.units, dict(self.meta or {}), self.structure
         )
 
     def tensors(self, device: torch.device | str = "cpu") -> Parameters:
@@ -620,7 +627,7 @@ def load(path: str | os.PathLike[str]) -> Mixture:
     try:
         return Mixture(
             arrays["weights"], arrays["means"], arrays["covariances"],
-            facts.get("labels"), facts.get("units"), facts.get("meta"),
+            facts.get("labels"), facts.get("units"), facts.get("meta"), facts.get("structure", "full"),
         )  # fmt: skip
     except (ValueError, TypeError) as problem:
         raise ValueError(f"{path} is damaged: {problem}") from problem
