@@ -26,6 +26,7 @@ def fit(
     output: Annotated[Path, typer.Option("--output", "-o", help="Model to write (.safetensors).")],
     components: Annotated[int, typer.Option("--components", "-k", help="How many Gaussians.", min=1)],
     columns: options.Columns = None,
+    covariance: options.Covariance = "full",
     method: Annotated[Way, typer.Option(help="How to fit; auto is em, in batches for long streams.")] = "auto",
     moves: Annotated[
         Literal["none", "auto", "bovy"] | None,
@@ -104,7 +105,7 @@ def fit(
         passes = epochs or (fitting.FULL_PASSES if batch_rows is None else fitting.MINIBATCH_PASSES)
         settings = {
             "components": components, "method": chosen_method(method, prior, (batch_rows, components, source.dim)),
-            "start": start, "seed": seed,
+            "start": start, "seed": seed, "covariance": covariance,
             "restarts": restarts, "epochs": passes, "tol": tol,
             "batch_rows": batch_rows, "device": own_device, "dtype": dtype,
             "validation": held_out(validation, source.rows), "moves": moves, "cache": cache,

@@ -21,6 +21,7 @@ def select(
     data: options.Data,
     components: Annotated[str, typer.Option("--components", "-k", help="Numbers of Gaussians to try, such as 4,8,16.")],
     columns: options.Columns = None,
+    covariance: options.Covariance = "full",
     criterion: Annotated[
         Literal["held-out", "cv", "bic", "aic"], typer.Option(help="What judges; cv is cross-validation.")
     ] = "held-out",
@@ -76,7 +77,7 @@ def select(
     from ..studies import _select as selection
 
     settings: dict[str, Any] = {"moves": moves, "epochs": epochs, "restarts": restarts, "tol": tol, "device": device,
-                                "dtype": dtype}  # fmt: skip
+                                "dtype": dtype, "covariance": covariance}  # fmt: skip
     settings |= {"method": chosen_method("em", prior)} if prior > 0 else {}
     found = selection.select(
         source, sizes, criterion, rule=rule, folds=folds, validation=validation, seed=seed, results=results,
