@@ -24,6 +24,7 @@ from .methods import Stepped as Stepped
 from .methods.prior import Prior as Prior
 from .mixture._mixture import Mixture as Mixture
 from .mixture._mixture import load as load
+from .mixture.background import Uniform as Uniform
 from .mixture.classifier import Classifier as Classifier
 from .mixture.posterior import Posterior as Posterior
 from .plot.explorer._explore import explore as explore

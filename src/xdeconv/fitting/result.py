@@ -87,7 +87,7 @@ def tidied(mixture: Mixture, structure: Structure) -> Mixture:
     _, _, V = mixture.tensors()
     if structure.name in ("tied", "diagonal", "spherical"):
         V = structure.nearest(V, torch.from_numpy(np.array(mixture.weights))).V
-    return Mixture(mixture.weights, mixture.means, V.numpy(), structure=structure.name)
+    return mixture.with_(covariances=V.numpy(), structure=structure.name)
 
 
 def _shortfall(workspace: Workspace, state: FitState, interrupted: bool) -> list[str]:

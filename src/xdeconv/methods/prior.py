@@ -48,12 +48,18 @@ class Prior:
         blended = (mass[:, None, None] * V + step * self.matrix(V)) / (mass + step * self.c)[:, None, None]
         return torch.where((mass > 0)[:, None, None], blended, V)
 
-    def weights(self, mass: Tensor, total: float, step: Tensor | float) -> Tensor:
-        """The EM update of weights (k,) from the mean responsibilities of ``total`` rows."""
+    def weights(self, mass: Tensor, total: float, step: Tensor | float, k: int) -> Tensor:
+        """The EM update of weights, of k components and perhaps a background, from mean responsibilities."""
         if self.concentration == 1:
             return mass
-        alpha = (total * mass + step * (self.concentration - 1)).clamp(min=0)
+        alpha = (total * mass + step * self.on_masses(mass, k)).clamp(min=0)
         return alpha / alpha.sum()
+
+    def on_masses(self, mass: Tensor, k: int) -> Tensor:
+        """What the prior adds to the rows of each weight: nothing to those of a background, which comes last."""
+        added = torch.full_like(mass, self.concentration - 1)
+        added[k:] = 0.0
+        return added
 
     def gradient(self, inverse: Tensor) -> Tensor:
         """What the prior adds to G, given V^-1 (k, d, d)."""

@@ -25,7 +25,7 @@ class Batch:
     projection  None (p = d) | (p, d, n)
     weight      None | (n,)
     log_prior   None | (n, k) | (classes, k) with ``label`` (n,) choosing a line for each row; added to log alpha
-    background  None | (n,)  log-density of all that is not fitted, in the user's units; added to each row's density
+    background  None | (n,)  log-density of what else makes rows, in the user's units; it has the weight that is left
     scale       None | (p,)  the user's unit of each value is 1 / scale of the batch's: log-likelihoods are the user's
 
     Noise that belongs to a missing value must be finite and is ignored.
@@ -52,6 +52,7 @@ class Batch:
         *,
         error: Any = None,
         label: Any = None,
+        background: Any = None,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float64,
     ) -> Batch:
@@ -79,6 +80,7 @@ class Batch:
             log_prior=checks.log_prior(log_prior, label, n),
             label=checks.label(label, log_prior, n),
             missing=not bool(observed.all()),
+            background=checks.background(background, n),
         )
         return batch.to(device=device, dtype=dtype)
 

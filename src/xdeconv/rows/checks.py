@@ -181,6 +181,17 @@ def weight(weight: Any, n: int) -> Tensor | None:
     return torch.from_numpy(w.copy())
 
 
+def background(background: Any, n: int) -> Tensor | None:
+    """Log-densities (n,) of what else makes rows; -inf where it makes none."""
+    if background is None:
+        return None
+    density = to_array(background, "background")
+    if density.shape != (n,):
+        raise ValueError(f"background must be log-densities of shape ({n},), one per row, got {density.shape}")
+    _refuse(np.isnan(density) | (density == np.inf), density, "background", "NaN or +inf")
+    return torch.from_numpy(density.copy())
+
+
 def log_prior(log_prior: Any, label: Any, n: int) -> Tensor | None:
     """Log-priors (n, k), or (classes, k) with labels; -inf forbids a component, a line of only -inf is refused."""
     if log_prior is None:
