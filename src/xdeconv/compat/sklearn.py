@@ -17,6 +17,7 @@ from ..fitting._fit import fit
 from ..fitting.checkpoint import Checkpoint
 from ..fitting.initial import Start
 from ..fitting.plan import at_least
+from ..fitting.weak_prior import weak_prior
 from ..kernels.options import Options
 from ..methods import EM, SGD, Method, suited_step
 from ..methods.prior import Prior
@@ -24,7 +25,9 @@ from ..methods.structures import Structure, as_structure
 from ..mixture._mixture import Mixture, square_root
 from ..mixture.exchange import SKLEARN, in_sklearns_shape
 from ..rows import tables as tabular
+from ..rows.batch import Batch
 from ..rows.checks import to_array
+from ..rows.data import ArraySource
 from ..rows.resident import Cache
 from ..search.moves import Moves
 
@@ -196,7 +199,7 @@ class XDGMM(DensityMixin, BaseEstimator):
             log_prior=log_prior,
             validation=validation,
             covariance=self._covariance(),
-            method=self._method(X, X.shape[1] if projection is None else np.shape(projection)[-1]),
+            method=self._method(X, noise, error, X.shape[1] if projection is None else np.shape(projection)[-1]),
             moves=self.moves,
             batch_rows=self._batch_rows(len(X)),
             epochs=self.max_iter,
@@ -228,7 +231,7 @@ class XDGMM(DensityMixin, BaseEstimator):
             warnings.warn(text, ConvergenceWarning, stacklevel=2)
         return self
 
-    def _method(self, X: Array, d: int) -> Method:
+    def _method(self, X: Array, noise: Any, error: Any, d: int) -> Method:
         if self.reg_covar is not None and self.reg_covar < 0:
             raise ValueError(f"reg_covar must not be negative, got {self.reg_covar}")
         if not isinstance(self.method, str):
@@ -239,7 +242,7 @@ class XDGMM(DensityMixin, BaseEstimator):
             return self.method
         prior, inflate = self.prior, self.reg_covar or 0.0
         if prior is None and self.reg_covar is None and X.shape[1] == d:
-            prior = _weak_prior(X, self.n_components)
+            prior = _weak_prior(Batch.from_arrays(X, noise, error=error), self.n_components)
         if self.method == "em":
             return EM(prior=prior, inflate=inflate)
         if self.method == "minibatch-em":
@@ -489,10 +492,15 @@ class XDGMM(DensityMixin, BaseEstimator):
         return tags
 
 
-def _weak_prior(X: Array, k: int) -> Prior:
-    """A prior that leaves no covariance below a millionth of the columns' variances, for components of n / k rows."""
+def _weak_prior(batch: Batch, k: int) -> Prior:
+    """A prior that leaves no covariance below a millionth of the columns' variances, for components of n / k rows.
+
+    Columns that are rounded more coarsely than their noise get what the plain call gives them, where that is more.
+    """
+    X, own = batch.x.T.numpy(), weak_prior(ArraySource(batch))
     seen = np.isfinite(X).sum(0)
     mean = np.where(np.isfinite(X), X, 0.0).sum(0) / np.maximum(seen, 1)
     variance = np.where(np.isfinite(X), X - mean, 0.0).var(0)
     variance = np.where(variance > 0, variance, 1.0)  # a constant column has no scale of its own
-    return Prior(w=tuple((SHARE * variance * len(X) / max(1, k)).tolist()), c=0.0)
+    w = SHARE * variance * len(X) / max(1, k)
+    return Prior(w=tuple((w if own is None else np.maximum(w, own.w)).tolist()), c=0.0)

@@ -16,7 +16,8 @@ from ..methods import Method, Structure
 from ..mixture._mixture import Mixture, checked_names
 from ..mixture.asking import remembered
 from ..rows.batch import Batch
-from ..rows.data import Source, as_source
+from ..rows.checks import refuse_unobserved
+from ..rows.data import ArraySource, Source, as_source
 from ..rows.resident import Cache, checked_cache
 from ..search.moves import Moves
 from ..system.threads import small_algebra
@@ -174,6 +175,9 @@ def fit(
     facts = remembered(data if isinstance(data, (Source, Batch)) else source)
     if source.rows == 0:
         raise ValueError("there are no rows to fit")
+    looked_at = isinstance(data, Source) and not isinstance(data, ArraySource)  # by itself, while it reads
+    if mixture is None and isinstance(source, ArraySource) and not looked_at:
+        refuse_unobserved(source.batch, source.labels if labels is None else labels)
     source, held_out = hold_out(source, validation, seed)
     if held_out is not None:
         log.info("%s rows to fit, %s rows held out", f"{source.rows:,}", f"{held_out.rows:,}")
@@ -188,6 +192,7 @@ def fit(
     k = count_components(components, mixture, source)
     batch_rows = None if batch_rows is None else at_least(1, batch_rows, "batch_rows")
     search = choose_moves(moves, method, source, mixture)
+    weak = method is None
     method, batch_rows = choose_method(source, k, chosen, method, batch_rows)
     method = choose_covariance(covariance, method, mixture, k, source.dim)
     log.info(_said(source.rows, method, search, batch_rows))
@@ -211,6 +216,7 @@ def fit(
         labels=source.labels if labels is None else checked_names(labels, source.dim, "labels", unique=True),
         units=source.units if units is None else checked_names(units, source.dim, "units", unique=False),
         cache=checked_cache(cache, chosen),
+        weak=weak,
         facts=facts,
     )
     refuse_too_little(plan, source, held_out)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
 import torch
 
 from .. import kernels
+from ..fitting.plan import hold_out
 from ..mixture._mixture import Mixture
-from ..rows.batch import Batch
-from ..rows.data import ArraySource, Source, as_source, permutation
+from ..rows.data import ArraySource, Source, permutation
 
 
 def mean_log_prob(
@@ -47,12 +47,10 @@ def parts_of(
         return _folds(source, folds, seed), {"folds": folds}
     if criterion != "held-out":
         return [(source, source)], {}
-    if isinstance(validation, float):
-        return [source.split(validation, seed)], {"validation": validation}
-    judge = as_source(Batch.from_arrays(**validation) if isinstance(validation, Mapping) else validation)
-    if judge.dim != source.dim:
-        raise ValueError(f"validation has {judge.dim} dimensions and the data {source.dim}")
-    return [(source, judge)], {"validation": judge.stamp()}
+    train, judge = hold_out(source, validation, seed)
+    if judge is None:
+        raise ValueError("criterion='held-out' judges by validation=: a fraction of the rows, or rows of their own")
+    return [(train, judge)], {"validation": float(validation) if isinstance(validation, Real) else judge.stamp()}
 
 
 def _folds(source: Source, folds: int, seed: int) -> list[tuple[Source, Source]]:
