@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin
@@ -33,6 +33,7 @@ from ..search.moves import Moves
 
 Array = np.ndarray
 METHODS = ("em", "minibatch-em", "sgd")
+FEW = 8  # components that settings are made for where nobody knows how many there will be
 SHARE = 1e-6  # of a column's variance: what a covariance has at least, by default
 
 
@@ -43,8 +44,8 @@ class XDGMM(DensityMixin, BaseEstimator):
 
     Parameters
     ----------
-    n_components : int, default 1
-        How many components.
+    n_components : int or "auto", default 1
+        How many components; auto chooses them, as ``xdeconv.fit(X, "auto")`` does.
     covariance_type : str or LowRank, default "full"
         full, tied, diag or spherical, as in scikit-learn, whose shapes ``covariances_`` has; or an
         :class:`xdeconv.LowRank`.
@@ -101,7 +102,7 @@ class XDGMM(DensityMixin, BaseEstimator):
 
     def __init__(
         self,
-        n_components: int = 1,
+        n_components: int | Literal["auto"] = 1,
         *,
         covariance_type: Structure | str = "full",
         method: str | Method = "em",
@@ -241,12 +242,13 @@ class XDGMM(DensityMixin, BaseEstimator):
                 raise ValueError(f"method={self.method} has its own prior: reg_covar={self.reg_covar} is not used")
             return self.method
         prior, inflate = self.prior, self.reg_covar or 0.0
+        k = FEW if self.n_components == "auto" else self.n_components
         if prior is None and self.reg_covar is None and X.shape[1] == d:
-            prior = _weak_prior(Batch.from_arrays(X, noise, error=error), self.n_components)
+            prior = _weak_prior(Batch.from_arrays(X, noise, error=error), k)
         if self.method == "em":
             return EM(prior=prior, inflate=inflate)
         if self.method == "minibatch-em":
-            return EM(step=suited_step(self.batch_size, self.n_components, d), prior=prior, inflate=inflate)
+            return EM(step=suited_step(self.batch_size, k, d), prior=prior, inflate=inflate)
         if self.method == "sgd":
             return SGD(prior=prior or Prior(w=inflate, c=0.0))
         raise ValueError(f"method must be one of {METHODS} or an xd.EM or xd.SGD, got {self.method!r}")

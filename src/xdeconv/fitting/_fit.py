@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -22,6 +22,7 @@ from ..rows.resident import Cache, checked_cache
 from ..search.moves import Moves
 from ..system.threads import small_algebra
 from .checkpoint import Checkpoint, as_checkpoint
+from .choosing import chosen_components
 from .history import Callback
 from .initial import Start
 from .loop import run
@@ -48,7 +49,7 @@ FULL_PASSES, MINIBATCH_PASSES = 1000, 20
 
 def fit(
     data: Any,
-    components: int | None = None,
+    components: int | Literal["auto"] | None = None,
     *,
     columns: Sequence[str] | None = None,
     noise: Any = None,
@@ -86,8 +87,9 @@ def fit(
     ----------
     data : array-like (n, p), table, Batch or Source
         Noisy rows; NaN is missing. With ``columns``, anything that :func:`xdeconv.open` reads.
-    components : int, optional
-        How many Gaussians; left out where ``mixture`` says it.
+    components : int or "auto", optional
+        How many Gaussians; left out where ``mixture`` says it. auto chooses them, as :func:`xdeconv.select` does by
+        default, for about twice the time of the largest fit per fold, and says so in the notes.
     columns : sequence of str, optional
         Names of the features: errors and correlations are then found by name. The partitions of a Dask DataFrame or an
         LSDB catalogue are summed where they live (on a CPU).
@@ -189,6 +191,13 @@ def fit(
         raise ValueError(f"method must be an xd.EM(...) or xd.SGD(...), got {method!r}")
     chosen = chosen_device(device)
     kind = None if dtype is None else _number_type(dtype)
+    said: tuple[str, ...] = ()
+    if components == "auto" and mixture is None:
+        settings = {"start": start, "restarts": restarts, "seed": seed, "method": method, "moves": moves,
+                    "batch_rows": batch_rows, "epochs": epochs, "tol": tol, "standardize": standardize, "cache": cache,
+                    "device": device, "dtype": dtype, "options": options}  # fmt: skip
+        components, note = chosen_components(fit, source, settings)
+        said = (note,)
     k = count_components(components, mixture, source)
     batch_rows = None if batch_rows is None else at_least(1, batch_rows, "batch_rows")
     search = choose_moves(moves, method, source, mixture)
@@ -218,6 +227,7 @@ def fit(
         cache=checked_cache(cache, chosen),
         weak=weak,
         facts=facts,
+        said=said,
     )
     refuse_too_little(plan, source, held_out)
     algebra = small_algebra() if chosen.type == "cpu" else nullcontext()

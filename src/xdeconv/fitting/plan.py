@@ -56,6 +56,7 @@ class Plan:
     cache: Cache | None = None
     weak: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)
+    said: tuple[str, ...] = ()
 
     def settings(self, source: Source, held_out: Source | None) -> dict[str, Any]:
         """What must be the same for a checkpoint to be of use, as JSON: words, rows and how they are read."""
@@ -148,7 +149,7 @@ def stamp_of(source: Source) -> dict[str, Any]:
     }
 
 
-def count_components(components: int | None, mixture: Mixture | None, source: Source) -> int:
+def count_components(components: Any, mixture: Mixture | None, source: Source) -> int:
     if components is None and mixture is None:
         raise ValueError("give components (how many) or mixture (to start from)")
     if mixture is None:
