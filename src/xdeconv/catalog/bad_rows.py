@@ -70,7 +70,7 @@ def _priors(recipe: Recipe, columns: Columns) -> list[tuple[str, str, Array]]:
 
 def _errors(recipe: Recipe, found: Evaluated) -> list[tuple[str, str, Array]]:
     problems = []
-    observed = ~np.isnan(found.x)
+    observed = ~np.isnan(np.stack(found.x))
     users = _users(found)
     for source, features in users.items():
         seen = observed[features].any(axis=0)
@@ -94,7 +94,7 @@ def _users(found: Evaluated) -> dict[str, list[int]]:
 
 def _correlations(recipe: Recipe, found: Evaluated) -> list[tuple[str, str, Array]]:
     problems = []
-    observed = ~np.isnan(found.x)
+    observed = ~np.isnan(np.stack(found.x))
     users = _users(found)
     for (s, t), r in found.correlations.items():
         if s not in users or t not in users:
