@@ -29,9 +29,12 @@ from .plot.explorer._explore import explore as explore
 from .rows import data as data
 from .rows.batch import Batch as Batch
 from .rows.checks import NoNoiseWarning as NoNoiseWarning
+from .rows.data import Source as Source
 from .search.moves import Moves as Moves
 from .studies._bootstrap import Bootstrap as Bootstrap
 from .studies._bootstrap import bootstrap as bootstrap
+from .studies._errors import Errors as Errors
+from .studies._errors import errors as errors
 from .studies._select import Selection as Selection
 from .studies._select import select as select
 

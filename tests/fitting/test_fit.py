@@ -221,7 +221,7 @@ def test_identity_start_is_in_the_users_units():
     start = xd.initial.Start(covariances="identity")
     source = xd.data.ArraySource(xd.Batch.from_arrays(1000 * X))
     scale = torch.tensor([1000.0, 50.0]).double()
-    moved = xd.data.standardized(source, torch.zeros(2).double(), scale, torch.device("cpu"), torch.float64)
+    moved = source.standardized(torch.zeros(2).double(), scale, torch.device("cpu"), torch.float64)
     mixture = xd.initial.start_mixture(moved, 3, start, 0, scale)
     np.testing.assert_allclose(
         mixture.transformed(np.zeros(2), scale.numpy()).covariances, np.tile(np.eye(2), (3, 1, 1))
@@ -538,3 +538,32 @@ def test_a_constant_column_without_noise_is_met_with_a_prior_of_sensible_size():
     assert np.isfinite(result.loglik)
     assert abs(result.loglik) < 50
     assert any("small prior" in note for note in result.notes)
+
+
+class Rows(xd.Source):
+    """A stream of as many rows as it says."""
+
+    dim = 2
+
+    def __init__(self, rows):
+        self._rows = rows
+
+    @property
+    def rows(self):
+        return self._rows
+
+    def batches(self, epoch, *, rank=0, world=1):
+        raise NotImplementedError
+
+
+def test_long_streams_are_fitted_in_batches_unless_their_rows_live_elsewhere(device):
+    from xdeconv.fitting._fit import chosen_device, in_batches
+    from xdeconv.fitting.plan import MANY_ROWS
+
+    here = chosen_device("cpu")
+    assert in_batches(Rows(MANY_ROWS["cpu"] + 1), here)
+    assert not in_batches(Rows(MANY_ROWS["cpu"]), here)
+    table = {"x": np.arange(10.0), "x_error": np.ones(10)}
+    stream = xd.open(table, ["x"], memory=False)
+    stream.tally.rows[(None, None)] = MANY_ROWS["cpu"] + 1
+    assert in_batches(stream, here)

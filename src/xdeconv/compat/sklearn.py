@@ -177,7 +177,7 @@ class XDGMM(DensityMixin, BaseEstimator):
         noise, error = self._beside(X, noise, error)
         names, units = tabular.names(X), None if projection is not None else tabular.column_units(X)
         X = self._rows(X, reset=True)
-        again = self.warm_start and hasattr(self, "mixture_")
+        again = self.warm_start and "mixture_" in vars(self)
         result = fit(
             X,
             None if again else self.n_components,
@@ -447,7 +447,7 @@ class XDGMM(DensityMixin, BaseEstimator):
     def _rows(self, X: Any, reset: bool = False) -> Array:
         if not reset:
             check_is_fitted(self, "mixture_")
-        unreadable = hasattr(X, "colnames") or isinstance(X, (Mapping, np.ndarray))
+        unreadable = tabular.kind_of(X) == "astropy" or isinstance(X, (Mapping, np.ndarray))
         if unreadable and tabular.names(X) is not None:
             X = self._arrow(X)
         return validate_data(

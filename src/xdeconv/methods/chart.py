@@ -50,6 +50,10 @@ class Chart:
         logits, shifts, entries = x.split([k, k * d, self.size - k * (1 + d)])
         return logits / root, shifts.view(k, d) / root[:, None], entries.view(k, -1) / (root[:, None] * self._ratio())
 
+    def unscaled(self, x: Tensor) -> Tensor:
+        """Coordinates as logits, shifts and entries in one vector, without the scale of their information."""
+        return torch.cat([part.reshape(-1) for part in self.parts(x)])
+
     def parameters(self, x: Tensor, fixed: Fixed) -> Parameters:
         """The mixture at coordinates x."""
         logits, shifts, _ = self.parts(x)
