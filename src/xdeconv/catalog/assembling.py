@@ -27,6 +27,7 @@ class Assembled:
     doubtful   (n,) rows that may be impossible: what is said of a row exactly is :func:`.bad_rows.bad_rows`'s to say
     spans      (p, 2) least and largest value of each feature, in the user's units; (inf, -inf) where it has none
     empty      how many rows have nothing observed
+    partial    how many rows miss something
     """
 
     x: Array
@@ -34,59 +35,71 @@ class Assembled:
     doubtful: Array
     spans: Array
     empty: int
+    partial: int
+
+
+def blank(recipe: Recipe, n: int, new: Callable[[tuple[int, int]], Array] = np.empty) -> tuple[Array, Array]:
+    """Room for the values and the noise of n rows."""
+    p = len(recipe.features)
+    lines = {"none": 0, "shared": p, "diagonal": p, "full": packed_size(p)}[recipe.kind]
+    return new((p, n)), new((lines, 1 if recipe.kind == "shared" else n))
 
 
 def assemble(
     recipe: Recipe,
     parts: Sequence[Columns],
     frame: Frame | None = None,
-    new: Callable[[tuple[int, int]], Array] = np.empty,
+    room: tuple[Array, Array] | None = None,
+    start: int = 0,
 ) -> Assembled:
-    """The rows of all parts. With a frame, values and noise are in its coordinates; ``new`` makes the arrays."""
+    """The rows of all parts, from ``start`` on into ``room``. With a frame, they are in its coordinates."""
     kind, p = recipe.kind, len(recipe.features)
     lengths = [len(next(iter(part.values()))) for part in parts]
     n = sum(lengths)
-    x = new((p, n))
-    lines = {"none": 0, "shared": p, "diagonal": p, "full": packed_size(p)}[kind]
-    noise = new((lines, 1 if kind == "shared" else n))
-    found = Assembled(x, None if kind == "none" else noise, np.empty(n, bool), _no_spans(p), 0)
-    empty = start = 0
+    x, noise = room or blank(recipe, n)
+    seen = _Seen(np.empty(n, bool), np.tile([np.inf, -np.inf], (p, 1)), np.zeros(2, np.int64))
     wires: Wires | None = None
+    done = 0
     for part, length in zip(parts, lengths, strict=True):
         for first in range(0, length, STRIP):
             strip = recipe.evaluate({name: column[first : first + STRIP] for name, column in part.items()})
             wires = wires or _wired(strip)
-            empty += _strip(strip, wires, frame, MODES[kind], found, noise, start + first)
-        start += length
+            _strip(strip, wires, frame, MODES[kind], x, noise, start, done + first, seen)
+        done += length
     if kind == "shared" and n:
-        noise[:, 0] = _constants(recipe, parts[0]) if frame is None else _constants(recipe, parts[0]) / frame.scale**2
-    return Assembled(x, found.noise, found.doubtful, found.spans, empty)
+        noise[:, 0] = _constants(recipe, parts) / (1.0 if frame is None else frame.scale**2)
+    return Assembled(x, None if kind == "none" else noise, seen.doubtful, seen.spans, *map(int, seen.counts))
 
 
-def _no_spans(p: int) -> Array:
-    return np.tile([np.inf, -np.inf], (p, 1))
+@dataclass(frozen=True)
+class _Seen:
+    doubtful: Array
+    spans: Array
+    counts: Array
 
 
-def _constants(recipe: Recipe, columns: Columns) -> Array:
-    return recipe.evaluate({name: column[:1] for name, column in columns.items()}).constants()
+def _constants(recipe: Recipe, parts: Sequence[Columns]) -> Array:
+    some = next(part for part in parts if len(next(iter(part.values()))))
+    return recipe.evaluate({name: column[:1] for name, column in some.items()}).constants()
 
 
 def _strip(
-    strip: Evaluated, wires: Wires, frame: Frame | None, mode: int, out: Assembled, noise: Array, start: int
-) -> int:
-    """A few rows into their places; how many have nothing observed."""
+    strip: Evaluated, wires: Wires, frame: Frame | None, mode: int, x: Array, noise: Array, start: int, done: int,
+    seen: _Seen,
+) -> None:  # fmt: skip
+    """A few rows into their places."""
     p, n = len(strip.x), len(strip.x[0])
     slopes = [slope for each in strip.slopes for slope in each.values()]
-    held, address, kinds, numbers = _lines([*strip.x, *strip.deviations.values(), *strip.correlations.values(), *slopes])
+    held, address, kinds, numbers = _lines(
+        [*strip.x, *strip.deviations.values(), *strip.correlations.values(), *slopes]
+    )
     shift, scale = (np.zeros(p), np.ones(p)) if frame is None else (frame.shift, frame.scale)
-    target = noise if mode != NO_NOISE else out.x[:0]
-    found = assemble_into(out.x.dtype.type)(
+    assemble_into(x.dtype.type)(
         address, kinds, numbers, wires.sizes, wires.first, wires.source, wires.slope, wires.link, wires.pairs,
-        wires.coupled, shift, scale, mode, np.array([1 + ROUNDING, SLACK]), start, n, out.x, target, out.doubtful,
-        out.spans,
+        wires.coupled, shift, scale, mode, np.array([1 + ROUNDING, SLACK]), start + done, n, x,
+        noise if mode != NO_NOISE else x[:0], seen.doubtful[done:], seen.spans, seen.counts,
     )  # fmt: skip
     del held  # the arrays must live until here
-    return int(found)
 
 
 def _lines(values: Sequence[Any]) -> tuple[list[Array], Array, Array, Array]:

@@ -49,12 +49,13 @@ def _load(address, kind, number, start, m, out):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def _values(v, shift, scale, m, out, observed, anything, doubt, low, high):  # type: ignore[no-untyped-def]
+def _values(v, shift, scale, m, out, observed, anything, whole, doubt, low, high):  # type: ignore[no-untyped-def]
     """One feature: into the frame, and which rows have it; infinities are doubtful."""
     for i in range(m):
         seen = 1 if v[i] == v[i] else 0
         observed[i] = seen
         anything[i] |= seen
+        whole[i] &= seen
         doubt[i] |= 1 if np.abs(v[i]) == np.inf else 0
         low[i] = v[i] if v[i] < low[i] else low[i]
         high[i] = v[i] if v[i] > high[i] else high[i]
@@ -143,9 +144,12 @@ def _pivots(coupled, cov, m, slack, factor, doubt):  # type: ignore[no-untyped-d
 
 def _assemble(  # type: ignore[no-untyped-def]
     lines, kinds, numbers, sizes, first, source, slope, link, pairs, coupled, shift, scale, mode, limits,
-    start, n, x, noise, doubtful, spans,
+    start, n, x, noise, doubtful, spans, counts,
 ):  # fmt: skip
-    """n rows into x[:, start:] and noise[:, start:]; which are doubtful, spans of features, rows without a value."""
+    """n rows into x[:, start:] and noise[:, start:]; which are doubtful, spans of features, counts of rows.
+
+    The counts are of rows without any value, and of rows that miss one.
+    """
     p, sources, correlated = sizes[0], sizes[1], sizes[2]
     parts, many = len(source), len(lines)
     work = np.empty((many, BLOCK))
@@ -154,19 +158,22 @@ def _assemble(  # type: ignore[no-untyped-def]
     factor = np.empty((len(coupled) * (len(coupled) + 1) // 2, BLOCK))
     observed = np.empty((p, BLOCK), np.int64)
     uses = np.empty((sources + 1, BLOCK), np.int64)  # the last is of sources that act on no feature
-    anything, doubt = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
+    anything, whole, doubt = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     low, high = np.full((p, BLOCK), np.inf), np.full((p, BLOCK), -np.inf)
-    empty = 0
+    empty = partial = 0
     for block in range(0, n, BLOCK):
         m = min(BLOCK, n - block)
         at = start + block
         for line in range(many):
             _load(lines[line], kinds[line], numbers[line], block, m, work[line])
         anything[:] = 0
+        whole[:] = 1
         doubt[:] = 0
         uses[:] = 0
         for a in range(p):
-            _values(work[a], shift[a], scale[a], m, x[a, at : at + m], observed[a], anything, doubt, low[a], high[a])
+            _values(
+                work[a], shift[a], scale[a], m, x[a, at : at + m], observed[a], anything, whole, doubt, low[a], high[a]
+            )
             for s in range(first[a], first[a + 1]):
                 _part(work[slope[s]], work[p + source[s]], 1.0 / scale[a], m, observed[a], uses[source[s]], doubt, u[s])
         for c in range(correlated):
@@ -181,12 +188,14 @@ def _assemble(  # type: ignore[no-untyped-def]
         if mode == FULL and len(coupled) > 0:
             _pivots(coupled, cov, m, limits[1], factor, doubt)
         for i in range(m):
-            doubtful[at + i] = doubt[i] != 0
+            doubtful[block + i] = doubt[i] != 0
             empty += 1 - anything[i]
+            partial += 1 - whole[i]
     for a in range(p):
         spans[a, 0] = min(spans[a, 0], low[a].min())
         spans[a, 1] = max(spans[a, 1], high[a].max())
-    return empty
+    counts[0] += empty
+    counts[1] += partial
 
 
 @cache
@@ -194,9 +203,9 @@ def assemble_into(number: type) -> Any:
     """The compiled loop for values of a type, float32 or float64."""
     kind = types.float32 if number is np.float32 else types.float64
     whole, flags, floats = types.int64[::1], types.boolean[::1], types.float64[::1]
-    signature = types.int64(
+    signature = types.void(
         whole, whole, floats, whole, whole, whole, whole, types.int64[:, ::1], types.int64[:, ::1], whole, floats,
         floats, types.int64, floats, types.int64, types.int64, kind[:, ::1], kind[:, ::1], flags,
-        types.float64[:, ::1],
+        types.float64[:, ::1], whole,
     )  # fmt: skip
     return kept(lambda keep: njit(signature, nogil=True, cache=keep, error_model="numpy")(_assemble))

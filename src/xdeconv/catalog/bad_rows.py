@@ -43,6 +43,13 @@ def bad_rows(recipe: Recipe, columns: Columns, x: Array, noise: Array | None) ->
     return bad, first
 
 
+def undefined(recipe: Recipe, columns: Columns, x: Array) -> bool:
+    """Whether some row has a derived value that is not defined, or an impossible weight or log-prior."""
+    if not (recipe.transforms or recipe.weight or recipe.log_prior):
+        return False
+    return any(bool(rows.any()) for _, _, rows in _values(recipe, columns, x))
+
+
 def _values(recipe: Recipe, columns: Columns, x: Array) -> list[tuple[str, str, Array]]:
     found = []
     made = {name: t for t in recipe.transforms for name in t.outputs}
