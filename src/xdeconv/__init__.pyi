@@ -19,6 +19,7 @@ from .methods import EM as EM
 from .methods import SGD as SGD
 from .methods import Decaying as Decaying
 from .methods import Fixed as Fixed
+from .methods import LowRank as LowRank
 from .methods import Stepped as Stepped
 from .methods.prior import Prior as Prior
 from .mixture._mixture import Mixture as Mixture
