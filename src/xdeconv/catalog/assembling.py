@@ -94,7 +94,7 @@ def _strip(
         [*strip.x, *strip.deviations.values(), *strip.correlations.values(), *slopes]
     )
     shift, scale = (np.zeros(p), np.ones(p)) if frame is None else (frame.shift, frame.scale)
-    assemble_into(x.dtype.type)(
+    assemble_into(x.dtype == np.float32)(
         address, kinds, numbers, wires.sizes, wires.first, wires.source, wires.slope, wires.link, wires.pairs,
         wires.coupled, shift, scale, mode, np.array([1 + ROUNDING, SLACK]), start + done, n, x,
         noise if mode != NO_NOISE else x[:0], seen.doubtful[done:], seen.spans, seen.counts,

@@ -199,9 +199,9 @@ def _assemble(  # type: ignore[no-untyped-def]
 
 
 @cache
-def assemble_into(number: type) -> Any:
-    """The compiled loop for values of a type, float32 or float64."""
-    kind = types.float32 if number is np.float32 else types.float64
+def assemble_into(single: bool) -> Any:
+    """The compiled loop for values in float32, or in float64."""
+    kind = types.float32 if single else types.float64
     whole, flags, floats = types.int64[::1], types.boolean[::1], types.float64[::1]
     signature = types.void(
         whole, whole, floats, whole, whole, whole, whole, types.int64[:, ::1], types.int64[:, ::1], whole, floats,

@@ -189,8 +189,8 @@ class CatalogSource(Source):
 
     def _survey_beside(self, train: CatalogSource, held: CatalogSource, seed: int) -> ArraySource:
         """The rows held out, in memory, from the pass that surveys those to fit."""
-        readers = (replace(source, place=None)._reader for source in (self, train, held))
-        found = survey_two(*readers, None if train._known is None else train.rows, seed, PASS_ROWS["cpu"])
+        whole, ours, theirs = (replace(source, place=None)._reader for source in (self, train, held))
+        found = survey_two(whole, ours, theirs, train._known, seed, PASS_ROWS["cpu"])
         return ArraySource(concatenate(found), self.labels, self.units) if found else ArraySource(self._empty())
 
     def _both(self, held: CatalogSource | ArraySource, named: CatalogSource) -> tuple[CatalogSource, Any]:

@@ -20,7 +20,7 @@ from . import threads as cores
 S = TypeVar("S")
 T = TypeVar("T")
 Make = Callable[[], Iterator[S]]
-AHEAD = 4  # results of a thread that may wait to be taken
+AHEAD = 2  # results of a thread that may wait to be taken
 
 
 def in_order(streams: Sequence[Make[S]], function: Callable[[S], T], workers: int | None = None) -> Iterator[T]:
