@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin
@@ -17,17 +17,21 @@ from ..fitting._fit import fit
 from ..fitting.checkpoint import Checkpoint
 from ..fitting.initial import Start
 from ..fitting.plan import at_least
+from ..fitting.weak_prior import weak_prior
 from ..kernels.options import Options
 from ..methods import EM, SGD, Method, suited_step
 from ..methods.prior import Prior
 from ..mixture._mixture import Mixture, square_root
 from ..rows import tables as tabular
+from ..rows.batch import Batch
 from ..rows.checks import to_array
+from ..rows.data import ArraySource
 from ..rows.resident import Cache
 from ..search.moves import Moves
 
 Array = np.ndarray
 METHODS = ("em", "minibatch-em", "sgd")
+FEW = 8  # components that settings are made for where nobody knows how many there will be
 SHARE = 1e-6  # of a column's variance: what a covariance has at least, by default
 
 
@@ -38,8 +42,8 @@ class XDGMM(DensityMixin, BaseEstimator):
 
     Parameters
     ----------
-    n_components : int, default 1
-        How many components.
+    n_components : int or "auto", default 1
+        How many components; auto chooses them, as ``xdeconv.fit(X, "auto")`` does.
     method : str or Method, default "em"
         em, minibatch-em, sgd, or a method of your own (``xd.EM(...)``, ``xd.SGD(...)``), which has its own prior.
     moves : Moves or str, optional
@@ -93,7 +97,7 @@ class XDGMM(DensityMixin, BaseEstimator):
 
     def __init__(
         self,
-        n_components: int = 1,
+        n_components: int | Literal["auto"] = 1,
         *,
         method: str | Method = "em",
         moves: Moves | str | None = None,
@@ -188,7 +192,7 @@ class XDGMM(DensityMixin, BaseEstimator):
             weight=weight,
             log_prior=log_prior,
             validation=validation,
-            method=self._method(X, X.shape[1] if projection is None else np.shape(projection)[-1]),
+            method=self._method(X, noise, error, X.shape[1] if projection is None else np.shape(projection)[-1]),
             moves=self.moves,
             batch_rows=self._batch_rows(len(X)),
             epochs=self.max_iter,
@@ -220,7 +224,7 @@ class XDGMM(DensityMixin, BaseEstimator):
             warnings.warn(text, ConvergenceWarning, stacklevel=2)
         return self
 
-    def _method(self, X: Array, d: int) -> Method:
+    def _method(self, X: Array, noise: Any, error: Any, d: int) -> Method:
         if self.reg_covar is not None and self.reg_covar < 0:
             raise ValueError(f"reg_covar must not be negative, got {self.reg_covar}")
         if not isinstance(self.method, str):
@@ -230,12 +234,13 @@ class XDGMM(DensityMixin, BaseEstimator):
                 raise ValueError(f"method={self.method} has its own prior: reg_covar={self.reg_covar} is not used")
             return self.method
         prior, inflate = self.prior, self.reg_covar or 0.0
+        k = FEW if self.n_components == "auto" else self.n_components
         if prior is None and self.reg_covar is None and X.shape[1] == d:
-            prior = _weak_prior(X, self.n_components)
+            prior = _weak_prior(Batch.from_arrays(X, noise, error=error), k)
         if self.method == "em":
             return EM(prior=prior, inflate=inflate)
         if self.method == "minibatch-em":
-            return EM(step=suited_step(self.batch_size, self.n_components, d), prior=prior, inflate=inflate)
+            return EM(step=suited_step(self.batch_size, k, d), prior=prior, inflate=inflate)
         if self.method == "sgd":
             return SGD(prior=prior or Prior(w=inflate, c=0.0))
         raise ValueError(f"method must be one of {METHODS} or an xd.EM or xd.SGD, got {self.method!r}")
@@ -472,10 +477,15 @@ class XDGMM(DensityMixin, BaseEstimator):
         return tags
 
 
-def _weak_prior(X: Array, k: int) -> Prior:
-    """A prior that leaves no covariance below a millionth of the columns' variances, for components of n / k rows."""
+def _weak_prior(batch: Batch, k: int) -> Prior:
+    """A prior that leaves no covariance below a millionth of the columns' variances, for components of n / k rows.
+
+    Columns that are rounded more coarsely than their noise get what the plain call gives them, where that is more.
+    """
+    X, own = batch.x.T.numpy(), weak_prior(ArraySource(batch))
     seen = np.isfinite(X).sum(0)
     mean = np.where(np.isfinite(X), X, 0.0).sum(0) / np.maximum(seen, 1)
     variance = np.where(np.isfinite(X), X - mean, 0.0).var(0)
     variance = np.where(variance > 0, variance, 1.0)  # a constant column has no scale of its own
-    return Prior(w=tuple((SHARE * variance * len(X) / max(1, k)).tolist()), c=0.0)
+    w = SHARE * variance * len(X) / max(1, k)
+    return Prior(w=tuple((w if own is None else np.maximum(w, own.w)).tolist()), c=0.0)
