@@ -90,7 +90,7 @@ def test_a_thread_that_cannot_start_stops_the_others(monkeypatch):
     monkeypatch.setattr(workers, "begin", limited)
     drawn = []
     with pytest.raises(RuntimeError, match="can't start"):
-        total([lambda: iter((drawn.append(i) or i for i in range(100_000)))], lambda _: torch.zeros(()))
+        total([lambda: iter(drawn.append(i) or i for i in range(100_000))], lambda _: torch.zeros(()))
     seen = len(drawn)
     time.sleep(0.05)
     assert len(drawn) == seen < 100_000
@@ -152,8 +152,7 @@ def test_the_first_problem_in_order_is_the_one_that_is_raised(many, monkeypatch)
         total(counted(LENGTHS, []), fails)
     seen = []
     with pytest.raises(ValueError, match="first"):
-        for found in in_order(counted(LENGTHS, []), lambda place: (fails(place), place)[1], many):
-            seen.append(found)
+        seen.extend(in_order(counted(LENGTHS, []), lambda place: (fails(place), place)[1], many))
     assert seen == EVERYTHING[: EVERYTHING.index((2, 40))]
 
 
@@ -164,8 +163,7 @@ def test_a_problem_of_a_stream_is_raised_in_its_turn():
 
     found = []
     with pytest.raises(OSError, match="damaged"):
-        for item in in_order([lambda: iter([0]), broken, lambda: iter([2])], int, 3):
-            found.append(item)
+        found.extend(in_order([lambda: iter([0]), broken, lambda: iter([2])], int, 3))
     assert found == [0, 1]
 
 

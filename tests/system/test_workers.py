@@ -1,7 +1,6 @@
 """Threads that are kept: work is done, what it raises arrives, threads are used again, and none survives a fork."""
 
 import multiprocessing
-import os
 import threading
 import time
 
