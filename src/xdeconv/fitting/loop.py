@@ -236,8 +236,8 @@ def _saved(plan: Plan, learner: Any) -> dict[str, torch.Tensor]:
 
 
 def _first_notes(workspace: Workspace) -> tuple[str, ...]:
-    """Where rows are kept, what columns without noise were given, and how many rows say nothing."""
-    plan, notes = workspace.plan, [workspace.said] if workspace.said else []
+    """How many components were chosen, where rows are kept, what columns without noise got, how many say nothing."""
+    plan, notes = workspace.plan, [*workspace.plan.said, *([workspace.said] if workspace.said else [])]
     if plan.weak and plan.method.prior is not None:
         notes.append(describe_weak_prior(plan.method.prior, plan.labels))
     if workspace.empty:

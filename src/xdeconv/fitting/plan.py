@@ -13,8 +13,9 @@ import numpy as np
 import torch
 
 from ..kernels.options import Options
-from ..methods import EM, Accelerated, Method, described, suited_batch, suited_step
+from ..methods import EM, Accelerated, Method, Structure, as_structure, described, suited_batch, suited_step
 from ..methods.accelerated import DOUBLE, SINGLE
+from ..methods.structures import FULL
 from ..mixture._mixture import Mixture
 from ..rows.data import ArraySource, Source, as_source
 from ..rows.resident import Cache
@@ -55,6 +56,7 @@ class Plan:
     cache: Cache | None = None
     weak: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)
+    said: tuple[str, ...] = ()
 
     def settings(self, source: Source, held_out: Source | None) -> dict[str, Any]:
         """What must be the same for a checkpoint to be of use, as JSON: words, rows and how they are read."""
@@ -108,6 +110,26 @@ def choose_method(
     return EM(step=step, prior=weak_prior(source)), batch_rows
 
 
+def choose_covariance(
+    covariance: Structure | str | None, method: Method, given: Mixture | None, k: int, d: int
+) -> Method:
+    """The method for covariances of the structure that was asked for: by name, by the method or by the mixture."""
+    structure = method.covariance
+    if covariance is not None:
+        structure = as_structure(covariance)
+        if structure != method.covariance != FULL:
+            raise ValueError(f"covariance={structure.name!r} and the method's {method.covariance.name!r}: give one")
+    elif given is not None and structure == FULL:
+        structure = as_structure(given.structure)
+    structure.refuse(k, d, method.fixed)
+    if structure == method.covariance:
+        return method
+    changed = method.with_covariance(structure)
+    if changed is None:
+        raise ValueError(f"{type(method).__name__} knows only full covariances: covariance={structure.name!r}")
+    return changed
+
+
 def in_batches(source: Source, device: torch.device) -> bool:
     """Whether a stream is so long that updates should come before a pass is over, and is read here at all."""
     if source.resident_bytes or source.rows <= MANY_ROWS[device.type]:
@@ -127,7 +149,7 @@ def stamp_of(source: Source) -> dict[str, Any]:
     }
 
 
-def count_components(components: int | None, mixture: Mixture | None, source: Source) -> int:
+def count_components(components: Any, mixture: Mixture | None, source: Source) -> int:
     if components is None and mixture is None:
         raise ValueError("give components (how many) or mixture (to start from)")
     if mixture is None:

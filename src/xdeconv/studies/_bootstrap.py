@@ -13,13 +13,14 @@ from scipy.optimize import linear_sum_assignment
 from scipy.stats import norm
 
 from ..fitting._fit import NumericalTrouble, fit
+from ..fitting.choosing import Show
 from ..fitting.history import Epoch
 from ..fitting.progress import describe_epoch
 from ..methods import EM
 from ..mixture._mixture import Coordinate, Mixture
 from ..rows.data import ArraySource
 from .bands import LEVELS, Band, checked_grid, checked_levels
-from .trials import Show, show_trials
+from .trials import show_trials
 
 log = logging.getLogger("xdeconv")
 Array = np.ndarray
