@@ -83,7 +83,8 @@ def new_axes() -> Axes:
 def _line(trial: Trial) -> str:
     mixture = trial.mixture
     arrays = {name: getattr(mixture, name).tolist() for name in ("weights", "means", "covariances")}
-    return json.dumps({**vars(trial), "mixture": arrays | {"labels": mixture.labels, "units": mixture.units}})
+    facts = {name: getattr(mixture, name) for name in ("labels", "units", "structure")}
+    return json.dumps({**vars(trial), "mixture": arrays | facts})
 
 
 def _trial(line: str) -> Trial:
