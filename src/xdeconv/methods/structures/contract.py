@@ -57,6 +57,10 @@ class Structure(ABC):
     def nearest(self, V: Tensor, rows: Tensor) -> Covariances:
         """The covariances of this structure that suit V (k, d, d) of components with rows (k,) best."""
 
+    def roughly(self, V: Tensor, rows: Tensor) -> Tensor:
+        """Much the same, V alone, in little time: for trials of components, whose covariances are their own."""
+        return self.nearest(V, rows).V
+
     def stepped(self, A: Tensor, rows: Tensor, before: Covariances, whole: bool) -> Covariances:
         """An EM step, given the covariances A (k, d, d) that full ones would have after it.
 
