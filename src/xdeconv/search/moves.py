@@ -21,6 +21,7 @@ from ..kernels.parameters import Parameters
 from ..methods.prior import Prior
 from ..rows.batch import Batch
 from ..system.progress import tell
+from .aim import structure_of
 from .passes import em_passes, total_log_prob
 from .pool import Pool
 from .trials import Change, Effort, removals, try_merges, try_splits
@@ -173,7 +174,7 @@ class Search:
         """What a move must add to the pool's log-likelihood: no less than so many free numbers gain by chance."""
         d = parameters[1].shape[1]
         each = self._weight() / max(self.batch.n, 1)  # weights may have any unit
-        return max(self.moves.gain * self._weight(), each * (1 + d + d * (d + 1) / 2))
+        return max(self.moves.gain * self._weight(), each * (1 + d + structure_of(self.prior).of_one(d)))
 
     def _weight(self) -> float:
         return float(self.batch.total_weight())
