@@ -21,7 +21,9 @@ from ..fitting.weak_prior import weak_prior
 from ..kernels.options import Options
 from ..methods import EM, SGD, Method, suited_step
 from ..methods.prior import Prior
+from ..methods.structures import Structure, as_structure
 from ..mixture._mixture import Mixture, square_root
+from ..mixture.exchange import SKLEARN, in_sklearns_shape
 from ..rows import tables as tabular
 from ..rows.batch import Batch
 from ..rows.checks import to_array
@@ -44,6 +46,9 @@ class XDGMM(DensityMixin, BaseEstimator):
     ----------
     n_components : int or "auto", default 1
         How many components; auto chooses them, as ``xdeconv.fit(X, "auto")`` does.
+    covariance_type : str or LowRank, default "full"
+        full, tied, diag or spherical, as in scikit-learn, whose shapes ``covariances_`` has; or an
+        :class:`xdeconv.LowRank`.
     method : str or Method, default "em"
         em, minibatch-em, sgd, or a method of your own (``xd.EM(...)``, ``xd.SGD(...)``), which has its own prior.
     moves : Moves or str, optional
@@ -81,8 +86,9 @@ class XDGMM(DensityMixin, BaseEstimator):
         How kernels compute: :class:`xdeconv.Options`.
     checkpoint : Checkpoint, str or path, optional
         A file to save to every ten seconds, or a :class:`xdeconv.Checkpoint`.
-    verbose : bool, default False
-        Whether to show progress.
+    verbose : bool, optional
+        Whether to show progress: by default on a terminal or in a notebook, after two seconds; with True always, with
+        False never.
 
     Examples
     --------
@@ -99,6 +105,7 @@ class XDGMM(DensityMixin, BaseEstimator):
         self,
         n_components: int | Literal["auto"] = 1,
         *,
+        covariance_type: Structure | str = "full",
         method: str | Method = "em",
         moves: Moves | str | None = None,
         tol: float = 0.1,
@@ -117,9 +124,10 @@ class XDGMM(DensityMixin, BaseEstimator):
         cache: Cache | None = None,
         options: Options | None = None,
         checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
-        verbose: bool = False,
+        verbose: bool | None = None,
     ) -> None:
         self.n_components = n_components
+        self.covariance_type = covariance_type
         self.method = method
         self.moves = moves
         self.tol = tol
@@ -192,6 +200,7 @@ class XDGMM(DensityMixin, BaseEstimator):
             weight=weight,
             log_prior=log_prior,
             validation=validation,
+            covariance=self._covariance(),
             method=self._method(X, noise, error, X.shape[1] if projection is None else np.shape(projection)[-1]),
             moves=self.moves,
             batch_rows=self._batch_rows(len(X)),
@@ -245,6 +254,10 @@ class XDGMM(DensityMixin, BaseEstimator):
             return SGD(prior=prior or Prior(w=inflate, c=0.0))
         raise ValueError(f"method must be one of {METHODS} or an xd.EM or xd.SGD, got {self.method!r}")
 
+    def _covariance(self) -> Structure | None:
+        """The structure; that of a method of the user's own where none but the default is given."""
+        return None if self.covariance_type == "full" else as_structure(self.covariance_type)
+
     def _random(self) -> np.random.RandomState:
         """Random numbers as scikit-learn has them; without a seed, others than those that all the process shares."""
         return np.random.RandomState() if self.random_state is None else check_random_state(self.random_state)
@@ -271,17 +284,22 @@ class XDGMM(DensityMixin, BaseEstimator):
 
     @property
     def covariances_(self) -> Array:
-        return self.mixture_.covariances
+        """(k, d, d); of one for all (d, d), of diagonal ones (k, d), of spherical ones (k,)."""
+        return self._shaped(self.mixture_.covariances)
+
+    def _shaped(self, matrices: Array) -> Array:
+        return in_sklearns_shape(matrices, SKLEARN.get(self.mixture_.structure, "full"))
 
     @property
     def precisions_(self) -> Array:
-        return np.linalg.inv(self.mixture_.covariances)
+        """Inverse covariances, in the same shape."""
+        return self._shaped(np.linalg.inv(self.mixture_.covariances))
 
     @property
     def precisions_cholesky_(self) -> Array:
-        """Upper triangular P (k, d, d) with P P^T the precisions."""
+        """Upper triangular P (k, d, d) with P P^T the precisions, in the same shape."""
         factors = np.linalg.cholesky(self.mixture_.covariances)
-        return np.linalg.inv(factors).transpose(0, 2, 1)
+        return self._shaped(np.linalg.inv(factors).transpose(0, 2, 1))
 
     def score_samples(self, X: Any, *, noise: Any = None, error: Any = None, projection: Any = None) -> Array:
         """The log-density of each row.
@@ -398,7 +416,7 @@ class XDGMM(DensityMixin, BaseEstimator):
         rng = self._random()
         component = np.sort(rng.choice(len(self.weights_), size=n_samples, p=self.weights_))
         z = rng.standard_normal((n_samples, self.means_.shape[1]))
-        root = square_root(self.covariances_)[component]
+        root = square_root(self.mixture_.covariances)[component]
         return self.means_[component] + np.einsum("nde,ne->nd", root, z), component
 
     def n_parameters(self) -> int:

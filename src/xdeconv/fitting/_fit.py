@@ -12,7 +12,7 @@ import torch
 
 from ..catalog._open import open as open_catalog
 from ..kernels.options import Options
-from ..methods import Method
+from ..methods import Method, Structure
 from ..mixture._mixture import Mixture, checked_names
 from ..mixture.asking import remembered
 from ..rows.batch import Batch
@@ -27,7 +27,17 @@ from .history import Callback
 from .initial import Start
 from .loop import run
 from .memory import refuse_too_little
-from .plan import Plan, at_least, choose_method, choose_moves, count_components, hold_out, in_batches, not_negative
+from .plan import (
+    Plan,
+    at_least,
+    choose_covariance,
+    choose_method,
+    choose_moves,
+    count_components,
+    hold_out,
+    in_batches,
+    not_negative,
+)
 from .progress import show_progress
 from .rescue import NumericalTrouble
 from .result import FitResult
@@ -50,6 +60,7 @@ def fit(
     label: Any = None,
     labels: Sequence[str] | None = None,
     units: Sequence[str] | None = None,
+    covariance: Structure | str | None = None,
     mixture: Mixture | None = None,
     start: Start | str = "kmeans",
     restarts: int = 1,
@@ -67,7 +78,7 @@ def fit(
     dtype: torch.dtype | str | None = None,
     options: Options | None = None,
     checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
-    verbose: bool = False,
+    verbose: bool | None = None,
     callback: Callback | None = None,
 ) -> FitResult:
     """Fit a mixture of Gaussians to the density of the true values behind noisy, incomplete rows.
@@ -98,6 +109,10 @@ def fit(
         Names of the true coordinates, for data that have none of their own.
     units : sequence of str, optional
         Units of the true coordinates, for data that have none of their own.
+    covariance : str or LowRank, optional
+        What the covariances of components may look like: full (the default), tied (one for all components), diagonal,
+        spherical, or :class:`xdeconv.LowRank` for factor analysers (``"low-rank:3"`` is ``xd.LowRank(3)``). By default
+        that of ``mixture``, or of ``method``.
     mixture : Mixture, optional
         What to start from, instead of a start of its own.
     start : Start or str, default "kmeans"
@@ -137,8 +152,9 @@ def fit(
         How kernels compute: :class:`xdeconv.Options`.
     checkpoint : Checkpoint, str or path, optional
         A file to save to every ten seconds, or a :class:`xdeconv.Checkpoint` that says how often and whether to resume.
-    verbose : bool, default False
-        Whether to show progress.
+    verbose : bool, optional
+        Whether to show progress: by default on a terminal or in a notebook, after two seconds; with True always, with
+        False never.
     callback : callable, optional
         Called with an :class:`xdeconv.Epoch` after each pass.
 
@@ -188,6 +204,7 @@ def fit(
     search = choose_moves(moves, method, source, mixture)
     weak = method is None
     method, batch_rows = choose_method(source, k, chosen, method, batch_rows)
+    method = choose_covariance(covariance, method, mixture, k, source.dim)
     log.info(_said(source.rows, method, search, batch_rows))
     plan = Plan(
         components=k,

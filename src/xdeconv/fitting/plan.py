@@ -13,8 +13,9 @@ import numpy as np
 import torch
 
 from ..kernels.options import Options
-from ..methods import EM, Accelerated, Method, described, suited_batch, suited_step
+from ..methods import EM, Accelerated, Method, Structure, as_structure, described, suited_batch, suited_step
 from ..methods.accelerated import DOUBLE, SINGLE
+from ..methods.structures import FULL
 from ..mixture._mixture import Mixture
 from ..rows.data import ArraySource, Source, as_source
 from ..rows.resident import Cache
@@ -107,6 +108,26 @@ def choose_method(
         batch_rows = suited_batch(k, source.dim)
     step = 1.0 if batch_rows is None else suited_step(batch_rows, k, source.dim)
     return EM(step=step, prior=weak_prior(source)), batch_rows
+
+
+def choose_covariance(
+    covariance: Structure | str | None, method: Method, given: Mixture | None, k: int, d: int
+) -> Method:
+    """The method for covariances of the structure that was asked for: by name, by the method or by the mixture."""
+    structure = method.covariance
+    if covariance is not None:
+        structure = as_structure(covariance)
+        if structure != method.covariance != FULL:
+            raise ValueError(f"covariance={structure.name!r} and the method's {method.covariance.name!r}: give one")
+    elif given is not None and structure == FULL:
+        structure = as_structure(given.structure)
+    structure.refuse(k, d, method.fixed)
+    if structure == method.covariance:
+        return method
+    changed = method.with_covariance(structure)
+    if changed is None:
+        raise ValueError(f"{type(method).__name__} knows only full covariances: covariance={structure.name!r}")
+    return changed
 
 
 def in_batches(source: Source, device: torch.device) -> bool:
