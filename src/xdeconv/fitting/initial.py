@@ -17,6 +17,8 @@ from ..rows.data import ArraySource, Source, sample_rows
 
 SAMPLE_ROWS = 1 << 17  # rows that first centres are chosen from
 NARROW = 0.1  # of a coordinate's spread
+NEAR_ROWS = 3000  # rows whose nearest one is looked for
+NEAREST = 0.01  # of the largest: what a coordinate's distance between near rows counts at least
 MOST_NOISE = 0.9  # of a cluster's variance in any direction that may be taken for noise
 DISTANCE_ROWS = 1 << 14  # rows of one (n, k) matrix of distances
 GAUSSIAN_PASSES = 50
@@ -28,8 +30,9 @@ class Start:
 
     centers      kmeans (minibatch k-means, from random rows), kmeans++ (its seeding alone) or random (rows)
     coordinates  distances between rows scaled to unit variance, or raw in the user's units
-    covariances  narrow: a tenth of each coordinate's spread; those of the clusters, without their rows' mean noise;
-                 identity (in the user's units); or scaled: the variance of the data over k^(2/d)
+    covariances  narrow: a tenth of each coordinate's spread, less where near rows are nearer than in other coordinates;
+                 those of the clusters, without their rows' mean noise; identity (in the user's units); or scaled: the
+                 variance of the data over k^(2/d)
     weights      the clusters' counts; equal for centres that are not k-means
     epochs       passes of k-means over the data, or over 2^20 rows of more, in batches of ``batch_rows``
     """
@@ -219,7 +222,7 @@ def _describe(
     if start.covariances == "identity":
         V = torch.diag_embed(1 / scale.to(spread) ** 2).expand(k, d, d)
     elif start.covariances == "narrow":
-        V = torch.diag_embed(NARROW**2 * spread**2).expand(k, d, d)
+        V = torch.diag_embed((NARROW * spread * nearness(rows, spread)).square()).expand(k, d, d)
     elif start.covariances == "scaled":
         V = torch.diag_embed(spread**2 / k ** (2 / d)).expand(k, d, d)
     else:
@@ -227,6 +230,30 @@ def _describe(
     counts = clusters.totals if start.centers == "kmeans" else torch.ones_like(clusters.totals)
     counts = counts + 1e-3 * counts.sum() / k  # an empty cluster keeps a small chance
     return Mixture.from_tensors(counts / counts.sum(), clusters.centers, V)
+
+
+def nearness(rows: Tensor, spread: Tensor) -> Tensor:
+    """How near rows and their nearest ones are in each coordinate (d,), in units of its spread; 1 where least near.
+
+    Coordinates in which rows come in clumps have small ones. Rows with missing values are not asked.
+    """
+    complete = rows[~rows.isnan().any(1)]
+    some = complete[:: max(4, -(-len(complete) // NEAR_ROWS))] / spread
+    if len(some) < 2:
+        return torch.ones_like(spread)
+    away = some[_nearest_other(some)] - some
+    typical = away.abs().median(0).values
+    return (typical / typical.max()).nan_to_num(1.0).clamp(min=NEAREST)
+
+
+def _nearest_other(rows: Tensor) -> Tensor:
+    """Index (n,) of the row nearest to each row, itself apart."""
+    rows, found = rows - rows.mean(0), []
+    for here in torch.arange(len(rows), device=rows.device).split(NEAR_ROWS // 8):
+        distance = rows.square().sum(1) - 2 * rows[here] @ rows.T
+        distance[torch.arange(len(here)), here] = torch.inf
+        found.append(distance.argmin(1))
+    return torch.cat(found)
 
 
 def _scatter(rows: Tensor, weight: Tensor, centers: Tensor, spread: Tensor, metric: Tensor) -> Tensor:

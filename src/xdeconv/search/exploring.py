@@ -18,7 +18,7 @@ from ..kernels.options import DEFAULT, Options
 from ..kernels.parameters import Parameters
 from ..methods.prior import Prior
 from ..rows.batch import Batch
-from .moves import Found, Moves, Search
+from .moves import Found, Moves, Search, least_gain
 from .passes import em_passes, total_log_prob
 from .pruning import joined, pruned
 
@@ -45,16 +45,18 @@ def explore(
 ) -> Found:
     """The best mixture found from ``moves.starts`` starts; fewer where all would see the same rows."""
     there = _Rows(pool, rng.permutation(pool.n), max(PARENT_ROWS, ROWS_EACH * k), prior, options)
-    starts = min(moves.starts, FEW_STARTS) if pool.n <= there.size else moves.starts
-    parents = [_parent(there, start, number, moves, rng) for number in range(max(1, starts))]
-    moved = sum(found.moved for found in parents)
-    generation = [found.parameters for found in parents]
+    starts = min(moves.starts, FEW_STARTS) if there.all(1) else moves.starts
+    generation = [_parent(there, start, number, moves, rng) for number in range(max(1, starts))]
+    times = 1
     while len(generation) > 1:
         pairs = [generation[i : i + 2] for i in range(0, len(generation), 2)]
         generation = [_child(there, pair, k, number, moves, rng) for number, pair in enumerate(pairs)]
-    begun = em_passes(generation[0], pool, JOIN_PASSES, prior, options)
-    found = Search(pool, moves, rng, prior, options).run(begun)
-    return Found(found.parameters, moved + found.moved, found.gain, found.sound)
+        times = CHILD
+    best = generation[0]
+    if there.all(times):  # all rows have just been searched
+        return best
+    begun = em_passes(best.parameters, pool, JOIN_PASSES, prior, options)
+    return _and_before(Search(pool, moves, rng, prior, options).run(begun), [best])
 
 
 @dataclass(frozen=True)
@@ -67,10 +69,14 @@ class _Rows:
     prior: Prior | None
     options: Options
 
+    def all(self, times: int) -> bool:
+        """Whether so many times the rows of a parent are all rows."""
+        return times * self.size >= self.pool.n
+
     def part(self, number: int, times: int) -> tuple[Batch, Prior | None]:
         """Some rows, going round where the pool ends, and their share of the prior; all if there are no more."""
         size = times * self.size
-        if size >= self.pool.n:
+        if self.all(times):
             return self.pool, self.prior
         chosen = np.sort(np.take(self.order, np.arange(number * size, (number + 1) * size), mode="wrap"))
         rows = self.pool.rows(torch.from_numpy(chosen).to(self.pool.device))
@@ -86,19 +92,28 @@ def _parent(there: _Rows, start: Start, number: int, moves: Moves, rng: np.rando
 
 
 def _child(
-    there: _Rows, parents: list[Parameters], k: int, number: int, moves: Moves, rng: np.random.Generator
-) -> Parameters:
-    """One mixture of k components from two, or the better of them where that is better."""
+    there: _Rows, parents: list[Found], k: int, number: int, moves: Moves, rng: np.random.Generator
+) -> Found:
+    """One mixture of k components from two, or the better of them where that is better or both are the same."""
     if len(parents) == 1:
         return parents[0]
     rows, prior = there.part(number, CHILD)
-    both = em_passes(joined(parents), rows, JOIN_PASSES, prior, there.options)
-    candidates = [*parents, pruned(both, k, rows, prior, there.options)]
-    candidates = [em_passes(c, rows, JOIN_PASSES, prior, there.options) for c in candidates]
-    scores = np.array([total_log_prob(c, rows, there.options) for c in candidates])
-    best = candidates[int(np.where(np.isfinite(scores), scores, -np.inf).argmax())]
-    return (
-        Search(rows, replace(moves, sweeps=min(moves.sweeps, CHILD_SWEEPS)), rng, prior, there.options)
-        .run(best)
-        .parameters
-    )
+    both = [em_passes(found.parameters, rows, JOIN_PASSES, prior, there.options) for found in parents]
+    values = [_finite(total_log_prob(one, rows, there.options)) for one in both]
+    if abs(values[0] - values[1]) < least_gain(rows, both[0].d):
+        return _and_before(replace(parents[0], parameters=both[int(np.argmax(values))]), parents[1:])
+    begun = em_passes(joined([found.parameters for found in parents]), rows, JOIN_PASSES, prior, there.options)
+    begun = em_passes(pruned(begun, k, rows, prior, there.options), rows, JOIN_PASSES, prior, there.options)
+    values.append(_finite(total_log_prob(begun, rows, there.options)))
+    best = [*both, begun][int(np.argmax(values))]
+    few = replace(moves, sweeps=min(moves.sweeps, CHILD_SWEEPS))
+    return _and_before(Search(rows, few, rng, prior, there.options).run(best), parents)
+
+
+def _and_before(found: Found, earlier: list[Found]) -> Found:
+    """What was found, with the moves that led to what it was found from."""
+    return replace(found, moved=found.moved + sum(one.moved for one in earlier))
+
+
+def _finite(value: float) -> float:
+    return value if np.isfinite(value) else -np.inf
