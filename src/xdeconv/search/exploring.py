@@ -91,9 +91,7 @@ def _parent(there: _Rows, start: Start, number: int, moves: Moves, rng: np.rando
     return Search(rows, moves, rng, prior, there.options).run(begun)
 
 
-def _child(
-    there: _Rows, parents: list[Found], k: int, number: int, moves: Moves, rng: np.random.Generator
-) -> Found:
+def _child(there: _Rows, parents: list[Found], k: int, number: int, moves: Moves, rng: np.random.Generator) -> Found:
     """One mixture of k components from two, or the better of them where that is better or both are the same."""
     if len(parents) == 1:
         return parents[0]
