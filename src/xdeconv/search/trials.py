@@ -20,6 +20,8 @@ from ..methods.prior import Prior
 from .pool import Neighbourhoods, Pool
 from .splits import WAYS, ways_to_split
 
+EARLY, FEW = 2, 2  # local EM steps after which only the few best ways to split are followed further
+
 
 @dataclass(frozen=True)
 class Effort:
@@ -84,12 +86,20 @@ def try_splits(
     near, whole = pool.near(touched), parameters.pick(list(components))
     sample = near.sample(effort.screen_rows, rng)
     ways = Parameters(*(t.flatten(0, 1) for t in ways_to_split(whole, sample, rng)))
-    trial, gain, _ = refit(sample.repeated(WAYS), ways, effort.screening, effort.prior)
-    best = gain.view(-1, WAYS).argmax(1) + WAYS * torch.arange(len(touched))
-    found, gain, rows = refit(near, trial.pick(best), effort.polishing, effort.prior)
+    early = min(EARLY, effort.screening)
+    trial, gain, _ = refit(sample.repeated(WAYS), ways, early, effort.prior)
+    trial = trial.pick(_best(gain, WAYS, FEW))
+    trial, gain, _ = refit(sample.repeated(FEW), trial, effort.screening - early, effort.prior)
+    found, gain, rows = refit(near, trial.pick(_best(gain, FEW, 1)), effort.polishing, effort.prior)
     gain = gain - penalty(Parameters(*(t[:, None] for t in whole)), effort.prior)
     fewest = 2 * (parameters.d + 1)  # or halves shrink onto single rows
     return _changes(touched, found, torch.where((rows < fewest).any(1), -torch.inf, gain))
+
+
+def _best(gain: Tensor, ways: int, few: int) -> Tensor:
+    """Places of the few best of so many ways, for each of several trials whose ways follow each other."""
+    best = gain.view(-1, ways).topk(few, dim=1).indices.sort(1).values
+    return (best + ways * torch.arange(len(best))[:, None]).flatten()
 
 
 def try_merges(pairs: Sequence[tuple[int, ...]], parameters: Parameters, pool: Pool, effort: Effort) -> list[Change]:
