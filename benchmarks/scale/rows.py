@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 import torch
 
 from xdeconv.rows.batch import Batch, concatenate
-from xdeconv.rows.data import permutation
+from xdeconv.rows.data import Source, permutation
 from xdeconv.simulate import _gaia as simulate
 from xdeconv.simulate.stars import CHUNK
 
 
 @dataclass(frozen=True)
-class SimulatedSource:
+class SimulatedSource(Source):
     """The first rows of :func:`xdeconv.simulate.gaia`: fewer are a prefix of more, and any order is random."""
 
-    rows: int
+    size: int
     seed: int = 0
     device: str = "cpu"
     dtype: torch.dtype = torch.float32
@@ -25,6 +25,10 @@ class SimulatedSource:
     dim: int = 7
     labels: tuple[str, ...] = simulate.LABELS
     units: tuple[str, ...] = simulate.UNITS
+
+    @property
+    def rows(self) -> int:
+        return self.size
 
     def arranged(self, batch_rows: int | None, seed: int) -> SimulatedSource:
         """The same rows, in batches of a size or chunk by chunk."""

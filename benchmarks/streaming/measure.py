@@ -82,7 +82,6 @@ def epochs(folder: Path, rows: int, components: int, rounds: int, bare: bool) ->
 
     from xdeconv.catalog._open import open as open_catalog
     from xdeconv.fitting.initial import Start, latent_rows, moments, start_mixture
-    from xdeconv.rows.data import standardized
 
     path = rows_file(folder, rows)
     places = {"memory": path, "store": store_of(path), "parquet": path}
@@ -90,7 +89,7 @@ def epochs(folder: Path, rows: int, components: int, rounds: int, bare: bool) ->
     shift, scale = moments(*latent_rows(sources["store"].sample(1 << 17, 0), None))
     where = (shift, scale, torch.device("cpu"), torch.float64)
     held = sources["parquet"].load()
-    prepared = {name: standardized(s, *where) for name, s in sources.items()} | {"memory": standardized(held, *where)}
+    prepared = {name: s.standardized(*where) for name, s in sources.items()} | {"memory": held.standardized(*where)}
     del held
     mixture = start_mixture(prepared["memory"], components, Start("kmeans++"), 0, scale)
     parameters = mixture.tensors()

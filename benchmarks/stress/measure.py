@@ -39,7 +39,7 @@ kind, path = sys.argv[1:]
 method = {"em": None, "minibatch": xd.EM(step=xd.Decaying(0.3)), "sgd": xd.SGD()}[kind]
 print("ready", flush=True)
 xd.fit(X, 6, noise=S, epochs=40, tol=0, method=method, batch_rows=None if kind == "em" else 100, validation=0.2,
-       checkpoint=path, checkpoint_seconds=0.0, resume=True, restarts=2).mixture.save(path + ".model")
+       checkpoint=xd.Checkpoint(path, 0, resume=True), restarts=2).mixture.save(path + ".model")
 """
 
 
@@ -139,7 +139,7 @@ def make_originals(folder: Path) -> dict[str, tuple[Path, Any, bool]]:
     from xdeconv.catalog.readers import open_table
     from xdeconv.catalog.store import check_store, prepare
     from xdeconv.catalog.writers import write_blocks
-    from xdeconv.fitting.checkpoint import load_checkpoint
+    from xdeconv.fitting.state import load_state
 
     rng = np.random.default_rng(0)
     block = pa.RecordBatch.from_pydict({"id": np.arange(64), "x": rng.normal(size=64), "x_error": np.full(64, 0.1)})
@@ -165,7 +165,7 @@ def make_originals(folder: Path) -> dict[str, tuple[Path, Any, bool]]:
 
     return {
         "model": (folder / "model", lambda: xd.load(folder / "model"), True),
-        "checkpoint": (folder / "checkpoint", lambda: load_checkpoint(folder / "checkpoint"), True),
+        "checkpoint": (folder / "checkpoint", lambda: load_state(folder / "checkpoint"), True),
         "manifest": (store / "manifest.json", lambda: rows(store), False),
         "shard": (shard, lambda: rows(store), False),
         "shard, checked": (shard, checked, True),

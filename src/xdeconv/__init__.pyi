@@ -9,14 +9,17 @@ from .compat.sklearn import XDGMM as XDGMM
 from .fitting import initial as initial
 from .fitting._fit import FitResult as FitResult
 from .fitting._fit import fit as fit
+from .fitting.checkpoint import Checkpoint as Checkpoint
 from .fitting.history import Callback as Callback
 from .fitting.history import CSVLogger as CSVLogger
 from .fitting.history import Epoch as Epoch
 from .fitting.initial import Start as Start
+from .kernels.options import Options as Options
 from .methods import EM as EM
 from .methods import SGD as SGD
 from .methods import Decaying as Decaying
 from .methods import Fixed as Fixed
+from .methods import LowRank as LowRank
 from .methods import Stepped as Stepped
 from .methods.prior import Prior as Prior
 from .mixture._mixture import Mixture as Mixture
@@ -27,9 +30,12 @@ from .plot.explorer._explore import explore as explore
 from .rows import data as data
 from .rows.batch import Batch as Batch
 from .rows.checks import NoNoiseWarning as NoNoiseWarning
+from .rows.data import Source as Source
 from .search.moves import Moves as Moves
 from .studies._bootstrap import Bootstrap as Bootstrap
 from .studies._bootstrap import bootstrap as bootstrap
+from .studies._errors import Errors as Errors
+from .studies._errors import errors as errors
 from .studies._select import Selection as Selection
 from .studies._select import select as select
 

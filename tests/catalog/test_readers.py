@@ -277,3 +277,27 @@ def test_header_of_an_ecsv_of_astropy(tmp_path):
     assert header.delimiter == " "
     assert header.types["source_id"] == "int64"
     assert header.columns == tuple(COLUMNS)
+
+
+VIZIER = """#
+#   VizieR Astronomical Server vizier.cds.unistra.fr
+#INFO\t-out.max=unlimited
+Plx\te_Plx\tBP-RP\tRA_ICRS\tDE_ICRS
+mas\tmas\tmag\tdeg\tdeg
+-------\t------\t-----\t----\t----
+ 0.5000\t0.1000\t  1.2\t10.0\t20.0
+       \t0.1000\t  0.2\t10.1\t20.1
+ 0.7000\t0.1000\t     \t10.2\t20.2
+
+"""
+
+
+def test_a_table_as_vizier_writes_it(tmp_path):
+    (tmp_path / "asu.tsv").write_text(VIZIER)
+    rows = open_catalog(tmp_path / "asu.tsv", columns=["Plx"]).load().batch
+    assert np.array_equal(rows.x, [[0.5, np.nan, 0.7]], equal_nan=True)
+    assert open_catalog(tmp_path / "asu.tsv", columns=["Plx"], where="`BP-RP` > 1").rows == 1
+    offsets = open_catalog(
+        tmp_path / "asu.tsv", ["xi", "eta"], derive="tangent:10,20", error={"RA_ICRS": 1, "DE_ICRS": 1}
+    )
+    assert np.allclose(offsets.load().batch.x[1], [0, 0.1, 0.2], atol=2e-4)

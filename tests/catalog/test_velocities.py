@@ -156,3 +156,12 @@ def test_standardised_rows_are_those_of_the_batch():
     here = next(iter(source.batches(0))).standardized(shift, scale)
     for name in ("x", "noise", "projection"):
         assert torch.allclose(getattr(there, name), getattr(here, name), equal_nan=True)
+
+
+def test_a_model_of_velocities_reads_other_tables_itself(tmp_path):
+    table = stars(200, without=0.5)
+    mixture = xd.fit(xd.open(table, ["U", "V", "W"], derive="velocities"), 1, seed=0).mixture
+    mixture.save(tmp_path / "uvw.safetensors")
+    found = sky.velocities(table)
+    expected = mixture.score(found.x, noise=found.noise, projection=found.projection)
+    assert xd.load(tmp_path / "uvw.safetensors").score(table) == pytest.approx(expected, rel=1e-12)

@@ -1,5 +1,6 @@
 """The package as a whole: lazy imports, public names, layers."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,9 @@ def test_unknown_names_are_refused():
         xd.nothing  # noqa: B018
 
 
-def test_the_citation_has_the_version():
-    text = (Path(__file__).parents[2] / "CITATION.cff").read_text(encoding="utf-8")
-    assert f"\nversion: {xd.__version__}\n" in text
+def test_the_citation_has_the_version_and_the_date_of_the_changelog():
+    citation, changes = (Path(__file__).parents[2] / name for name in ("CITATION.cff", "CHANGELOG.md"))
+    found = re.search(r"^version: (.*)\ndate-released: (.*)$", citation.read_text(encoding="utf-8"), re.MULTILINE)
+    assert found[1] == xd.__version__
+    newest = next(line for line in changes.read_text(encoding="utf-8").splitlines() if line.startswith("## "))
+    assert newest == f"## {found[1]} ({found[2]})"

@@ -221,7 +221,7 @@ def test_identity_start_is_in_the_users_units():
     start = xd.initial.Start(covariances="identity")
     source = xd.data.ArraySource(xd.Batch.from_arrays(1000 * X))
     scale = torch.tensor([1000.0, 50.0]).double()
-    moved = xd.data.standardized(source, torch.zeros(2).double(), scale, torch.device("cpu"), torch.float64)
+    moved = source.standardized(torch.zeros(2).double(), scale, torch.device("cpu"), torch.float64)
     mixture = xd.initial.start_mixture(moved, 3, start, 0, scale)
     np.testing.assert_allclose(
         mixture.transformed(np.zeros(2), scale.numpy()).covariances, np.tile(np.eye(2), (3, 1, 1))
@@ -255,9 +255,11 @@ def test_all_missing_rows_are_allowed_and_reported():
         (lambda X, S: xd.fit(X, 2, noise=S, validation=xd.Batch.from_arrays(X[:0])), "validation has no rows"),
         (lambda X, S: xd.fit(X[:, :1], mixture=TRUTH), "2 dimensions and the data 1"),
         (lambda X, S: xd.fit(X, 2, noise=S, validation=1.5), "between 0 and 1"),
-        (lambda X, S: xd.fit(X, 2, noise=S, resume=True), "needs checkpoint="),
         (lambda X, S: xd.fit(X, 2, noise=S, start="magic"), "not one of"),
-        (lambda X, S: xd.fit(X, 2, noise=S, backend="cuda", device="cpu"), "backend 'cuda' cannot take this"),
+        (
+            lambda X, S: xd.fit(X, 2, noise=S, options=xd.Options("cuda"), device="cpu"),
+            "backend 'cuda' cannot take this",
+        ),
         (lambda X, S: xd.fit(np.zeros((0, 2)), 1), "no rows to fit"),
         (lambda X, S: xd.fit(np.full((5, 2), np.nan), 1), "something observed"),
     ],
@@ -301,7 +303,7 @@ def test_a_fit_with_a_prior_added_is_resumed_with_it(tmp_path):
     whole = xd.fit(X, 4, epochs=30, tol=0, method=xd.EM())
     path = tmp_path / "checkpoint"
     xd.fit(X, 4, epochs=20, tol=0, method=xd.EM(), checkpoint=path)
-    resumed = xd.fit(X, 4, epochs=30, tol=0, method=xd.EM(), checkpoint=path, resume=True)
+    resumed = xd.fit(X, 4, epochs=30, tol=0, method=xd.EM(), checkpoint=xd.Checkpoint(path, resume=True))
     assert any(record.epoch < 20 and "small prior" in record.note for record in whole.history)
     assert same(whole.mixture, resumed.mixture)
 
@@ -323,7 +325,7 @@ def test_resumed_is_the_uninterrupted_fit_to_the_bit(method, tmp_path, device):
     X, S = noisy_rows(300)
     batch_rows = None if method == xd.EM() else 64
     arguments = {"noise": S, "method": method, "batch_rows": batch_rows, "tol": 0, "seed": 3}
-    arguments |= {"validation": 0.2, "restarts": 2, "device": device, "deterministic": True}
+    arguments |= {"validation": 0.2, "restarts": 2, "device": device}
     whole = xd.fit(X, 3, epochs=6, **arguments)
     path = tmp_path / "fit.checkpoint"
 
@@ -336,11 +338,11 @@ def test_resumed_is_the_uninterrupted_fit_to_the_bit(method, tmp_path, device):
 
     for stop.restart in (0, 1):
         with pytest.raises(Enough):
-            xd.fit(X, 3, epochs=6, checkpoint=path, checkpoint_seconds=0, resume=True, callback=stop, **arguments)
-    resumed = xd.fit(X, 3, epochs=6, checkpoint=path, resume=True, **arguments)
+            xd.fit(X, 3, epochs=6, checkpoint=xd.Checkpoint(path, 0, resume=True), callback=stop, **arguments)
+    resumed = xd.fit(X, 3, epochs=6, checkpoint=xd.Checkpoint(path, resume=True), **arguments)
     assert same(whole.mixture, resumed.mixture)
     assert [e.loglik for e in whole.history] == [e.loglik for e in resumed.history]
-    again = xd.fit(X, 3, epochs=6, checkpoint=path, resume=True, **arguments)
+    again = xd.fit(X, 3, epochs=6, checkpoint=xd.Checkpoint(path, resume=True), **arguments)
     assert same(whole.mixture, again.mixture)
 
 
@@ -349,10 +351,10 @@ def test_checkpoint_of_another_fit_is_refused(tmp_path):
     path = tmp_path / "fit.checkpoint"
     xd.fit(X, 2, noise=S, epochs=2, checkpoint=path)
     with pytest.raises(ValueError, match="seed: 0 there, 1 here"):
-        xd.fit(X, 2, noise=S, epochs=2, checkpoint=path, resume=True, seed=1)
+        xd.fit(X, 2, noise=S, epochs=2, checkpoint=xd.Checkpoint(path, resume=True), seed=1)
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(ValueError, match="truncated, damaged"):
-        xd.fit(X, 2, noise=S, epochs=2, checkpoint=path, resume=True)
+        xd.fit(X, 2, noise=S, epochs=2, checkpoint=xd.Checkpoint(path, resume=True))
 
 
 SCRIPT = textwrap.dedent("""
@@ -362,8 +364,8 @@ SCRIPT = textwrap.dedent("""
     X, S = rng.normal(size=(400, 2)), rng.uniform(0.1, 1.0, size=(400, 2))
     slow = (lambda record: time.sleep(0.02)) if len(sys.argv) > 2 else None
     print("ready", flush=True)
-    result = xd.fit(X, 3, noise=S, epochs=60, tol=0, checkpoint=sys.argv[1], checkpoint_seconds=0.0, resume=True,
-                    callback=slow, method=xd.EM(step=0.3), batch_rows=100, backend="reference")
+    result = xd.fit(X, 3, noise=S, epochs=60, tol=0, checkpoint=xd.Checkpoint(sys.argv[1], 0, resume=True),
+                    callback=slow, method=xd.EM(step=0.3), batch_rows=100, options=xd.Options("reference"))
     print("done", result.interrupted, len(result.history), flush=True)
     result.mixture.save(sys.argv[1] + ".model")
 """)
@@ -406,7 +408,7 @@ def test_ctrl_c_returns_the_best_so_far(tmp_path):
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert "done True" in out, err
-    assert "resume=True resumes from" in err
+    assert "resume=True) resumes from here" in err
     assert xd.load(f"{path}.model").k == 3
     run_script(path)
 
@@ -432,7 +434,7 @@ def test_a_checkpoint_is_not_resumed_with_other_rows(tmp_path):
     xd.fit(X, 2, noise=S, epochs=2, checkpoint=path)
     for other in ({"data": X + 1.0, "noise": S}, {"data": X, "noise": 2 * S}):
         with pytest.raises(ValueError, match=r"data: .* there"):
-            xd.fit(other["data"], 2, noise=other["noise"], epochs=2, checkpoint=path, resume=True)
+            xd.fit(other["data"], 2, noise=other["noise"], epochs=2, checkpoint=xd.Checkpoint(path, resume=True))
 
 
 def test_tables_of_errors_follow_the_columns_of_the_data():
@@ -487,7 +489,7 @@ def test_notes_survive_a_resume(tmp_path):
     X = np.repeat(np.arange(4.0)[:, None], 10, axis=0) * np.ones((1, 2))
     path = tmp_path / "checkpoint"
     xd.fit(X, 4, epochs=20, tol=0, method=xd.EM(), checkpoint=path)
-    resumed = xd.fit(X, 4, epochs=30, tol=0, method=xd.EM(), checkpoint=path, resume=True)
+    resumed = xd.fit(X, 4, epochs=30, tol=0, method=xd.EM(), checkpoint=xd.Checkpoint(path, resume=True))
     whole = xd.fit(X, 4, epochs=30, tol=0, method=xd.EM())
     assert resumed.notes == whole.notes
     assert any("small prior" in note for note in resumed.notes)
@@ -536,3 +538,32 @@ def test_a_constant_column_without_noise_is_met_with_a_prior_of_sensible_size():
     assert np.isfinite(result.loglik)
     assert abs(result.loglik) < 50
     assert any("small prior" in note for note in result.notes)
+
+
+class Rows(xd.Source):
+    """A stream of as many rows as it says."""
+
+    dim = 2
+
+    def __init__(self, rows):
+        self._rows = rows
+
+    @property
+    def rows(self):
+        return self._rows
+
+    def batches(self, epoch, *, rank=0, world=1):
+        raise NotImplementedError
+
+
+def test_long_streams_are_fitted_in_batches_unless_their_rows_live_elsewhere(device):
+    from xdeconv.fitting._fit import chosen_device, in_batches
+    from xdeconv.fitting.plan import MANY_ROWS
+
+    here = chosen_device("cpu")
+    assert in_batches(Rows(MANY_ROWS["cpu"] + 1), here)
+    assert not in_batches(Rows(MANY_ROWS["cpu"]), here)
+    table = {"x": np.arange(10.0), "x_error": np.ones(10)}
+    stream = xd.open(table, ["x"], memory=False)
+    stream.tally.rows[(None, None)] = MANY_ROWS["cpu"] + 1
+    assert in_batches(stream, here)

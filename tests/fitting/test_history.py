@@ -36,5 +36,5 @@ def test_a_new_fit_starts_anew_and_a_resumed_one_goes_on(tmp_path):
     fit(epochs=4, callback=logger)
     fit(epochs=2, callback=logger, checkpoint=saved)
     assert len(lines_of(tmp_path / "a.csv")) == 2
-    fit(epochs=5, callback=logger, checkpoint=saved, resume=True)
+    fit(epochs=5, callback=logger, checkpoint=xd.Checkpoint(saved, resume=True))
     assert [int(x["epoch"]) for x in lines_of(tmp_path / "a.csv")] == [0, 1, 2, 3, 4]

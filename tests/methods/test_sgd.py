@@ -40,9 +40,9 @@ def test_gradients_are_autograds(name, prior, penalty):
     state = method.init(mixture_of(p))
     stats = kernels.accumulate(*state.parameters(), p.batch(), REFERENCE)
     method.update(state, stats, 2 * float(stats.rows))
-    leaves = [t.detach().clone().requires_grad_() for t in (state.logits, state.means, state.factors)]
+    leaves = [t.detach().clone().requires_grad_() for t in (state.logits, state.means, state.free[0])]
     loss_by_autograd(p, *leaves, prior, penalty).backward()
-    for ours, leaf in zip((state.logits, state.means, state.factors), leaves, strict=True):
+    for ours, leaf in zip((state.logits, state.means, state.free[0]), leaves, strict=True):
         torch.testing.assert_close(ours.grad, leaf.grad, rtol=1e-8, atol=1e-10)
 
 
@@ -56,7 +56,7 @@ def test_ems_fixed_point_is_stationary(prior):
     method = SGD(rate=lambda epoch: 0.0, prior=prior)
     there = method.init(em.mixture(state))
     method.update(there, kernels.accumulate(*there.parameters(), batch, REFERENCE), float(batch.n))
-    for parameter in (there.logits, there.means, there.factors):
+    for parameter in (there.logits, there.means, there.free[0]):
         assert float(parameter.grad.abs().max()) < 1e-6
 
 

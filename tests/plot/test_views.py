@@ -5,6 +5,7 @@ import pytest
 from matplotlib.colors import to_rgba
 
 from xdeconv import Mixture, plot
+from xdeconv.cli.plot import suited_kind
 from xdeconv.plot.axes import ON_DARK, explain, view, views
 
 README = Mixture([0.7, 0.3], [[0, 0], [3, 1]], [np.eye(2), 0.1 * np.eye(2)], labels=["x", "y"])
@@ -94,6 +95,12 @@ def test_components_of_a_colour_magnitude_diagram_are_seen():
     np.testing.assert_allclose(curves.get_colors()[-1, :3], to_rgba(ON_DARK)[:3])
     assert ax.get_xlim() == (-2.0, 4.0)
     assert ax.get_ylim()[0] > ax.get_ylim()[1]
+
+
+def test_colours_are_known_by_the_names_of_vizier_in_either_order():
+    ax = plot.colour_magnitude(README.with_(labels=["Gmag", "BP-RP"]), bins=20)
+    assert ax.get_xlabel().startswith("BP-RP")
+    assert suited_kind(README.with_(labels=["Gmag", "BP-RP"]), 0) == "cmd"
 
 
 def test_few_components_are_all_seen():

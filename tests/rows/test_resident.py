@@ -9,7 +9,7 @@ import torch
 import xdeconv as xd
 from xdeconv.rows import packing, resident
 from xdeconv.rows.batch import Batch
-from xdeconv.rows.data import ArraySource, sample_rows
+from xdeconv.rows.data import ArraySource
 from xdeconv.rows.packing import Layout, pack
 from xdeconv.rows.resident import Place, hold, placed
 from xdeconv.simulate import _gaia as simulate
@@ -145,10 +145,10 @@ def test_a_rank_that_holds_its_part_gives_no_other():
 
 
 def test_a_sample_is_fair_and_of_the_size_asked_for(held):
-    sample = sample_rows(held, 123, 4)
+    sample = held.sample(123, 4)
     assert sample.n == 123
     assert len(set(sample.x[6].tolist())) == 123
-    assert sample_rows(held, 10_000, 4).n == 500
+    assert held.sample(10_000, 4).n == 500
 
 
 # Fits
@@ -187,7 +187,7 @@ def test_rounded_only_when_asked_for_and_needed(monkeypatch):
     monkeypatch.setattr(resident, "_host_room", lambda: 2000 * 80.0)
     held, said = placed(stream, place)
     assert "rounded to 16 bits" in said
-    assert held.bytes == 2000 * 76
+    assert held.resident_bytes == 2000 * 76
     with pytest.raises(ValueError, match=r"2,000 rows take .* exact, .* rounded, and there is room for"):
         placed(stream, replace(place, dtype=torch.float64))
 

@@ -149,8 +149,8 @@ def test_resumed_fits_with_moves_end_at_the_same_bits(tmp_path, device):
     path = tmp_path / "checkpoint"
     for stop.at in (1, 2, 6):
         with pytest.raises(Enough):
-            xd.fit(X, checkpoint=path, checkpoint_seconds=0, resume=True, callback=stop, **arguments)
-    resumed = xd.fit(X, checkpoint=path, resume=True, **arguments)
+            xd.fit(X, checkpoint=xd.Checkpoint(path, 0, resume=True), callback=stop, **arguments)
+    resumed = xd.fit(X, checkpoint=xd.Checkpoint(path, resume=True), **arguments)
     np.testing.assert_array_equal(whole.mixture.covariances, resumed.mixture.covariances)
     assert any(record.moved for record in whole.history)
 

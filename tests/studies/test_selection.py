@@ -4,12 +4,12 @@ import json
 
 import numpy as np
 import pytest
-import torch
 
+import xdeconv as xd
 from xdeconv.fitting._fit import fit
 from xdeconv.mixture._mixture import Mixture, load
 from xdeconv.rows.batch import Batch
-from xdeconv.rows.data import ArraySource, as_source
+from xdeconv.rows.data import as_source
 from xdeconv.search.growing import grown, halves
 from xdeconv.studies._select import Record, Selection, select
 from xdeconv.studies.scores import mean_log_prob
@@ -157,33 +157,17 @@ def test_a_row_prior_is_refused():
         select(Batch.from_arrays(X, log_prior=np.zeros((900, 2))), [1, 2])
 
 
-class Stream:
+class Stream(xd.Source):
     """A source that is not held in memory."""
 
     def __init__(self, source):
         self.source = source
 
-    def __getattr__(self, name):
-        if name in ("batch", "held", "sample", "standardized", "source"):
-            raise AttributeError(name)
-        return getattr(self.source, name)
-
     rows = property(lambda self: self.source.rows)
     dim = property(lambda self: self.source.dim)
-    labels = units = None
-
-    def arranged(self, batch_rows, seed):
-        return Stream(self.source.arranged(batch_rows, seed))
 
     def batches(self, epoch, *, rank=0, world=1):
         return self.source.batches(epoch, rank=rank, world=world)
-
-    def split(self, fraction, seed):
-        cut = round(fraction * self.rows)
-        rows = torch.arange(self.rows)
-        return Stream(ArraySource(self.source.batch.rows(rows[cut:]))), Stream(
-            ArraySource(self.source.batch.rows(rows[:cut]))
-        )
 
 
 def test_streams_hold_out_and_refuse_cross_validation():

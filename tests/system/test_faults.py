@@ -49,7 +49,7 @@ def test_a_full_disk_leaves_the_old_model(call, tmp_path, monkeypatch):
 
 def test_a_full_disk_while_a_checkpoint_is_written(tmp_path, monkeypatch):
     path = tmp_path / "fit.checkpoint"
-    settings_ = {"error": [0.3, 0.3], "epochs": 8, "tol": 0, "checkpoint": path, "checkpoint_seconds": 0}
+    settings_ = {"error": [0.3, 0.3], "epochs": 8, "tol": 0, "checkpoint": xd.Checkpoint(path, 0)}
     whole = xd.fit(X, 2, **{**settings_, "checkpoint": None})
     kept = []
 
@@ -62,7 +62,7 @@ def test_a_full_disk_while_a_checkpoint_is_written(tmp_path, monkeypatch):
         xd.fit(X, 2, callback=fill, **settings_)
     monkeypatch.undo()
     assert path.read_bytes() == kept[0]
-    resumed = xd.fit(X, 2, resume=True, **settings_)
+    resumed = xd.fit(X, 2, **{**settings_, "checkpoint": xd.Checkpoint(path, resume=True)})
     np.testing.assert_array_equal(resumed.mixture.means, whole.mixture.means)
 
 
@@ -271,7 +271,7 @@ def test_a_checkpoint_with_another_state_is_an_error(tmp_path):
     for learner in ({}, {**found.learner, "trial.means": found.learner["trial.means"][:1]}):
         dataclasses.replace(found, learner=learner, finished=False, epoch=1).save(path)
         with pytest.raises(ValueError, match="is damaged: its state has no"):
-            xd.fit(X, 2, error=[0.3, 0.3], epochs=2, tol=0, checkpoint=path, resume=True)
+            xd.fit(X, 2, error=[0.3, 0.3], epochs=2, tol=0, checkpoint=xd.Checkpoint(path, resume=True))
 
 
 def test_nothing_is_unpickled():

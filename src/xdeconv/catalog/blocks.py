@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..rows.thinning import within
+
 Array = np.ndarray
 
 
@@ -20,17 +22,8 @@ class Part:
 
     def mask(self, piece: int, start: int, rows: int) -> Array:
         """Which rows of a piece belong to it."""
-        u = hashed((np.uint64(piece) << np.uint64(40)) + np.arange(start, start + rows, dtype=np.uint64), self.seed)
-        return (u >= np.uint64(self.low * 2.0**64)) & (u < np.uint64(min(self.high * 2.0**64, 2.0**64 - 2048)))
-
-
-def hashed(keys: Array, seed: int) -> Array:
-    """Uniform 64-bit numbers from whole numbers (splitmix64), the same on every machine."""
-    with np.errstate(over="ignore"):
-        z = keys.astype(np.uint64) + np.uint64((seed * 0x9E3779B97F4A7C15 + 0x9E3779B97F4A7C15) % 2**64)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return z ^ (z >> np.uint64(31))
+        places = (np.uint64(piece) << np.uint64(40)) + np.arange(start, start + rows, dtype=np.uint64)
+        return within(places, self.seed, self.low, self.high)
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,10 @@ import numpy as np
 
 from .expressions import Columns, Expression
 from .transforms import Formulated, Transform
-from .velocities import OUTPUTS, SpaceVelocity, space_velocity
+from .velocities import OUTPUTS, SpaceVelocity, space_velocity, spelling
 
 Array = np.ndarray
+EQUATORIAL = ("ra", "dec", "pmra", "pmdec")
 # The north Galactic pole and the Galactic longitude of the north celestial pole, ICRS (ESA 1997, volume 1, 1.5.3).
 NORTH_POLE, POLE_LONGITUDE = (192.85948, 27.12825), 122.93192
 # What the words of ``derive`` make.
@@ -39,7 +40,7 @@ class Rotation(Transform):
 
     matrix: tuple[tuple[float, ...], ...]
     outputs: tuple[str, ...]
-    inputs: tuple[str, ...] = ("ra", "dec", "pmra", "pmdec")
+    inputs: tuple[str, ...] = EQUATORIAL
     wrap: float = 0.0  # longitudes lie in [wrap, wrap + 360)
 
     def __post_init__(self) -> None:
@@ -91,15 +92,15 @@ class Rotation(Transform):
 
 
 def galactic(
-    proper_motions: bool = True, names: Sequence[str] = ("l", "b", "pml", "pmb"), wrap: float = 0.0
-) -> Rotation:
+    proper_motions: bool = True, names: Sequence[str] = ("l", "b", "pml", "pmb"), wrap: float = 0.0,
+    inputs: Sequence[str] = EQUATORIAL,
+) -> Rotation:  # fmt: skip
     """Galactic longitude and latitude, and proper motions along them, from ra, dec, pmra, pmdec.
 
     ``wrap=-180`` puts the Galactic centre in the middle.
     """
     kept = 4 if proper_motions else 2
-    inputs = ("ra", "dec", "pmra", "pmdec")[:kept]
-    return Rotation(_matrix(*NORTH_POLE, POLE_LONGITUDE), tuple(names)[:kept], inputs, wrap)
+    return Rotation(_matrix(*NORTH_POLE, POLE_LONGITUDE), tuple(names)[:kept], tuple(inputs)[:kept], wrap)
 
 
 def rotation(
@@ -107,6 +108,7 @@ def rotation(
     zero: tuple[float, float],
     names: Sequence[str] = ("phi1", "phi2", "pm_phi1", "pm_phi2"),
     wrap: float = -180.0,
+    inputs: Sequence[str] = EQUATORIAL,
 ) -> Rotation:
     """Coordinates about a great circle, as streams have: ``pole`` (ra, dec) and the point ``zero`` of longitude 0."""
     z, towards = _vector(*pole), _vector(*zero)
@@ -116,14 +118,16 @@ def rotation(
     x = x / np.linalg.norm(x)
     matrix = np.stack([x, np.cross(z, x), z])
     kept = tuple(names)
-    return Rotation(tuple(map(tuple, matrix.tolist())), kept, ("ra", "dec", "pmra", "pmdec")[: len(kept)], wrap)
+    return Rotation(tuple(map(tuple, matrix.tolist())), kept, tuple(inputs)[: len(kept)], wrap)
 
 
-def tangent(ra: float, dec: float, names: Sequence[str] = ("xi", "eta")) -> tuple[Formulated, Formulated]:
+def tangent(
+    ra: float, dec: float, names: Sequence[str] = ("xi", "eta"), inputs: Sequence[str] = EQUATORIAL
+) -> tuple[Formulated, Formulated]:
     """Gnomonic offsets in degrees from a centre, east and north; rows more than 90 degrees away are not defined."""
     d0 = math.radians(dec)
     s0, c0 = repr(math.sin(d0)), repr(math.cos(d0))
-    d, turn = "radians(dec)", f"radians(ra - {float(ra)!r})"
+    d, turn = f"radians({inputs[1]})", f"radians({inputs[0]} - {float(ra)!r})"
     depth = f"({s0} * sin({d}) + {c0} * cos({d}) * cos({turn}))"
     depth = f"sqrt({depth}) ** 2"  # NaN on the far side
     east = f"degrees(cos({d}) * sin({turn}) / {depth})"
@@ -134,16 +138,18 @@ def tangent(ra: float, dec: float, names: Sequence[str] = ("xi", "eta")) -> tupl
 def parse_transform(text: str, columns: Sequence[str] = ()) -> Any:
     """Transforms by their names: those of ``NAMED``. What they are made of depends on the columns there are."""
     kind, _, rest = text.partition(":")
+    ra, dec, _, *motions = spelling(columns)
+    inputs = (ra, dec, *motions[:2])
     try:
         numbers = [float(part) for part in rest.split(",")] if rest else []
         if kind in ("galactic", "galactic-positions") and not numbers:
-            return galactic(kind == "galactic")
+            return galactic(kind == "galactic", inputs=inputs)
         if kind == "velocities" and not numbers:
             return space_velocity(columns)
         if kind == "tangent" and len(numbers) == 2:
-            return tangent(numbers[0], numbers[1])
+            return tangent(numbers[0], numbers[1], inputs=inputs)
         if kind == "rotation" and len(numbers) == 4:
-            return rotation((numbers[0], numbers[1]), (numbers[2], numbers[3]))
+            return rotation((numbers[0], numbers[1]), (numbers[2], numbers[3]), inputs=inputs)
     except ValueError as problem:
         raise ValueError(f"cannot read the transform {text!r}: {problem}") from problem
     known = "; ".join(f"{word} (makes {', '.join(made)})" for word, made in NAMED.items())

@@ -2,7 +2,8 @@
 
 An expression is a tree of whitelisted arithmetic. Values and first derivatives come from one walk of the tree
 (forward differentiation), so that a derived feature carries exact Jacobians. Conditions have three answers: what
-compares a missing value is neither true nor false, nor is its negation. & and | bind as in pandas.query: as and, or.
+compares a missing value is neither true nor false, nor is its negation. & and | bind as in pandas.query: as and, or;
+`BP-RP`, in backticks, is the column of that name.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import ast
 import io
 import operator
+import re
 import tokenize
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -86,8 +88,9 @@ class Expression:
     @cached_property
     def tree(self) -> ast.expr:
         """The parsed expression."""
+        text, quoted = _without_quotes(self.text.strip())
         try:
-            return ast.parse(_with_words(self.text.strip()), mode="eval").body
+            return _Named(quoted).visit(ast.parse(_with_words(text), mode="eval")).body
         except (SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError) as problem:
             raise ValueError(f"cannot read the expression {self.text!r}: {problem}") from problem
 
@@ -129,6 +132,28 @@ class Condition(Expression):
             true, known = _truth(self.tree, columns)
         rows = len(next(iter(columns.values()))) if columns else 1
         return np.array(np.broadcast_to(np.logical_and(true, known), (rows,)))
+
+
+def _without_quotes(text: str) -> tuple[str, dict[str, str]]:
+    """The text with a plain word for each `name in backticks`, and what the words stand for."""
+    quoted: dict[str, str] = {}
+
+    def word(found: re.Match[str]) -> str:
+        quoted[f"quoted_{len(quoted)}_"] = found[1]
+        return f"quoted_{len(quoted) - 1}_"
+
+    return re.sub(r"`([^`]+)`", word, text), quoted
+
+
+class _Named(ast.NodeTransformer):
+    """Puts names of columns, which may be any text, in the place of words."""
+
+    def __init__(self, quoted: Mapping[str, str]) -> None:
+        self.quoted = quoted
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        node.id = self.quoted.get(node.id, node.id)
+        return node
 
 
 def _with_words(text: str) -> str:

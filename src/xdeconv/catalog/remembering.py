@@ -12,6 +12,7 @@ from .expressions import Expression
 from .finding import as_transforms
 from .recipe import Recipe
 from .transforms import Formulated, Hook, Transform
+from .velocities import NAMES
 
 PER_COLUMN = ("error", "offset", "inflate", "fill")
 DEFAULTS = {"error_pattern": "{name}_error", "correlation_pattern": "{a}_{b}_corr", "cos_dec": True}
@@ -87,8 +88,8 @@ def arguments(remembered: Mapping[str, Any], columns: Sequence[str]) -> dict[str
                          "give xd.open(rows, ...) with them")  # fmt: skip
     known = {name: value for name, value in remembered.items() if name not in ("weight", "columns")}
     made = [_transform(part) for part in known.pop("derive", [])]
-    derive = [part for part in made if any(set(t.outputs) & set(columns) for t in as_transforms(part))]
-    used = _raw(columns, as_transforms(derive))
+    derive = [part for part in made if any(set(t.outputs) & set(columns) for t in _possible(part))]
+    used = _raw(columns, [t for part in derive for t in _possible(part)])
     for name in PER_COLUMN:
         known[name] = {key: value for key, value in known.get(name, {}).items() if key in used}
     pairs = {pair: r for pair, r in known.pop("correlation", {}).items() if set(pair.split(",")) <= used}
@@ -108,10 +109,15 @@ def _transform(part: Any) -> Any:
     raise ValueError(f"the model makes features by {kind!r}, which this version of xdeconv does not know")
 
 
+def _possible(part: Any) -> tuple[Transform, ...]:
+    """The transforms that a part of ``derive`` may stand for: what a word is made of depends on the table's names."""
+    return tuple(transform for names in NAMES for transform in as_transforms(part, names))
+
+
 def _raw(columns: Iterable[str], transforms: Sequence[Transform]) -> set[str]:
     """The raw columns that features are made of."""
-    made = {name: t for t in transforms for name in t.outputs}
-    return {raw for name in columns for raw in (made[name].inputs if name in made else (name,))}
+    wanted, made = set(columns), {name for t in transforms for name in t.outputs}
+    return (wanted - made) | {raw for t in transforms if wanted & set(t.outputs) for raw in t.inputs}
 
 
 def noisy(recipe: Recipe) -> dict[str, tuple[str, ...]]:

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..rows.thinning import hashed
 from ..system.files import locked, replacing, write_atomically
 from ._open import open_source, with_preset
-from .blocks import hashed
 from .conventions import known_units
 from .expressions import Condition
 from .finding import require

@@ -13,12 +13,13 @@ import numpy as np
 import torch
 
 from ..rows.batch import Batch, concatenate
-from ..rows.data import ArraySource, permutation
+from ..rows.data import ArraySource, Source, permutation
 from ..rows.prefetch import in_turn, prefetched, prefetched_to
+from ..rows.thinning import hashed
 from ..system import threads as workers
 from . import bad_rows as rowchecks
 from . import finding
-from .blocks import Block, Part, gathered, hashed, join, pooled, side_by_side
+from .blocks import Block, Part, gathered, join, pooled, side_by_side
 from .expressions import Columns, Condition
 from .readers import BLOCK_ROWS, Piece, ReadError, Table, numbers, rows_of
 from .recipe import Frame, Recipe, floats
@@ -68,7 +69,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class CatalogSource:
+class CatalogSource(Source):
     """Rows of a table as batches; the order is a pure function of (seed, epoch)."""
 
     table: Table
@@ -105,6 +106,18 @@ class CatalogSource:
         return self.recipe.features
 
     @property
+    def has_log_prior(self) -> bool:
+        return bool(self.recipe.log_prior)
+
+    @property
+    def read_again(self) -> bool:
+        return self.memory is False
+
+    @property
+    def remote(self) -> bool:
+        return self.table.remote
+
+    @property
     def units(self) -> tuple[str, ...] | None:
         return self.recipe.units if any(self.recipe.units) else None
 
@@ -134,17 +147,19 @@ class CatalogSource:
         """The source in latent coordinates (v - shift) / scale: rows are assembled in them at once."""
         return replace(self, place=Place(Frame(shift.numpy(), scale.numpy()), device, dtype))
 
-    def sum_there(self, function: Callable[[Batch], torch.Tensor]) -> torch.Tensor | None:
-        """The sum of function(batch) over all rows; None where a GPU wants the rows themselves, or there are none.
+    def sum(self, function: Callable[[Batch], torch.Tensor], *, rank: int = 0, world: int = 1) -> torch.Tensor:
+        """The sum of function(batch) over a rank's rows.
 
-        A table of partitions has the function sent to where they live. Of others, each thread makes batches of its own.
+        On one CPU a table of partitions has the function sent to where they live, and of others each thread makes
+        batches of its own.
         """
-        if self.place is not None and self.place.device.type != "cpu":
-            return None
+        if world > 1 or (self.place is not None and self.place.device.type != "cpu"):
+            return super().sum(function, rank=rank, world=world)
         if self.table.remote:
             alone = replace(self, table=None, tally=Tally())  # type: ignore[arg-type]  # what travels to the partitions
             return self.table.sum(partial(_sum_partition, alone, function), self._pieces, self._columns())
-        return workers.total(self._in_order(0, 1, PASS_ROWS["cpu"]), lambda blocks: function(self._batch(blocks)))
+        found = workers.total(self._in_order(0, 1, PASS_ROWS["cpu"]), lambda blocks: function(self._batch(blocks)))
+        return torch.zeros((), dtype=torch.float64) if found is None else found
 
     def passes(self, keep: Sequence[str]) -> Iterator[tuple[Batch, pa.RecordBatch]]:
         """One pass in order: batches, and the columns to keep of the same rows."""
@@ -425,7 +440,7 @@ class CatalogSource:
         if known and self.part is not None:
             return sum(int(self.part.mask(n, 0, self.table.pieces[n].rows or 0).sum()) for n in self._pieces)
         if self.table.remote:
-            return int(replace(self, place=None).sum_there(_count_rows) or 0)
+            return int(replace(self, place=None).sum(_count_rows))
         return sum(block.n for block in self._passed(self._pieces))
 
 

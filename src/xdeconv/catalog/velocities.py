@@ -79,6 +79,11 @@ class SpaceVelocity(Transform):
         return np.einsum("ean,ga->egn", axes, ICRS_TO_GALACTIC)
 
 
+def spelling(columns: Sequence[str]) -> tuple[str, ...]:
+    """What a table with these columns calls a position, parallax and motions: as Gaia does unless it has another's."""
+    return next((names for names in NAMES if all(name in columns for name in names[:2])), NAMES[0])
+
+
 def space_velocity(columns: Sequence[str] = ()) -> SpaceVelocity:
     """The transform for a table with these columns, which may be called as in Gaia, VizieR or DESI."""
     for names in NAMES:

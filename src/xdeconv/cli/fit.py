@@ -85,6 +85,7 @@ def fit(
     saved = checkpoint or output.with_name(output.name + ".checkpoint")
     refuse_targets(output, saved, [*data, config], force, resume)
     from ..fitting import _fit as fitting
+    from ..fitting.checkpoint import Checkpoint
     from ..fitting.progress import show_progress
     from ..methods import suited_batch
     from ..system.files import locked
@@ -106,12 +107,13 @@ def fit(
             "start": start, "seed": seed,
             "restarts": restarts, "epochs": passes, "tol": tol,
             "batch_rows": batch_rows, "device": own_device, "dtype": dtype,
-            "validation": held_out(validation, source.rows), "checkpoint": saved, "resume": resume or restarted(),
-            "checkpoint_seconds": checkpoint_seconds, "moves": moves, "cache": cache,
+            "validation": held_out(validation, source.rows), "moves": moves, "cache": cache,
+            "checkpoint": Checkpoint(saved, checkpoint_seconds, resume or restarted()),
         }  # fmt: skip
         expected = None if epochs is None and batch_rows is None else passes * restarts  # until it converges
         with show_progress(first.here, expected, source.rows) as callback:
             result = fitting.fit(source, callback=callback, **settings)
+        del settings["checkpoint"]  # which a model outlives
         plain = {name: v if isinstance(v, (int, float, str, type(None))) else str(v) for name, v in settings.items()}
         remembered = {"where": where, "data": list(data), "options": plain}
         first(save, result, output, remembered, source.notes)

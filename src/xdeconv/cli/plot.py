@@ -126,7 +126,7 @@ def one_kind(asked: dict[str, Any]) -> str | None:
 
 def suited_kind(mixture: Mixture, fixed: int) -> str:
     """The picture of all that is free: a curve, the sky, colours and magnitudes, a density or a corner plot."""
-    from ..plot.photometry import COLOURS, MAGNITUDES
+    from ..plot.photometry import colour_and_magnitude
     from ..plot.skymap import POSITIONS
 
     free = mixture.d - fixed
@@ -135,7 +135,7 @@ def suited_kind(mixture: Mixture, fixed: int) -> str:
     labels = tuple(label.lower() for label in mixture.labels or ())
     if labels in POSITIONS:
         return "sky"
-    if free == 2 and labels[:1] and labels[0] in COLOURS and labels[1] in MAGNITUDES:
+    if free == 2 and len(colour_and_magnitude(mixture.labels or ())) == 2:
         return "cmd"
     return "density" if free == 2 else "marginal"
 

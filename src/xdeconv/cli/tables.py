@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from ..mixture._mixture import Mixture
     from ..rows.batch import Batch
 
-IDENTIFIERS = ("source_id", "designation", "id", "ID", "name", "hip", "HIP", "tyc", "TYC")
+IDENTIFIERS = ("source_id", "designation", "id", "ID", "name", "hip", "HIP", "tyc", "TYC", "Source", "Gaia",
+               "GaiaDR3", "objID", "objid", "TARGETID", "2MASS", "HD")  # fmt: skip
 PerBatch = Callable[["Batch", Any], "Mapping[str, np.ndarray]"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Mapping
 from typing import Any, Self
@@ -13,13 +14,17 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..fitting._fit import fit
+from ..fitting.checkpoint import Checkpoint
 from ..fitting.initial import Start
 from ..fitting.plan import at_least
+from ..kernels.options import Options
 from ..methods import EM, SGD, Method, suited_step
 from ..methods.prior import Prior
 from ..mixture._mixture import Mixture, square_root
 from ..rows import tables as tabular
 from ..rows.checks import to_array
+from ..rows.resident import Cache
+from ..search.moves import Moves
 
 Array = np.ndarray
 METHODS = ("em", "minibatch-em", "sgd")
@@ -37,8 +42,12 @@ class XDGMM(DensityMixin, BaseEstimator):
         How many components.
     method : str or Method, default "em"
         em, minibatch-em, sgd, or a method of your own (``xd.EM(...)``, ``xd.SGD(...)``), which has its own prior.
+    moves : Moves or str, optional
+        Whether components are split, merged and revived between passes, as :func:`xdeconv.fit` takes it.
     tol : float, default 0.1
         Nats of total log-likelihood that may be left, by the fit's own estimate, when it stops; 0 never stops.
+    patience : int, optional
+        Stop after so many passes without a better validation, and keep the mixture of the best pass.
     reg_covar : float, optional
         A variance in the units of X: EM adds it to every covariance as scikit-learn does, SGD takes it as the ``w``
         of the prior. By default a weak prior of a millionth of each column's variance.
@@ -62,6 +71,12 @@ class XDGMM(DensityMixin, BaseEstimator):
         Where kernels run; a GPU where there is one by default.
     dtype : str, optional
         float32 or float64; by default what suits the device.
+    cache : str, optional
+        Where rows are kept between passes: device, host or none; by default the first that they fit in.
+    options : Options, optional
+        How kernels compute: :class:`xdeconv.Options`.
+    checkpoint : Checkpoint, str or path, optional
+        A file to save to every ten seconds, or a :class:`xdeconv.Checkpoint`.
     verbose : bool, default False
         Whether to show progress.
 
@@ -81,7 +96,9 @@ class XDGMM(DensityMixin, BaseEstimator):
         n_components: int = 1,
         *,
         method: str | Method = "em",
+        moves: Moves | str | None = None,
         tol: float = 0.1,
+        patience: int | None = None,
         reg_covar: float | None = None,
         prior: Prior | None = None,
         max_iter: int | None = None,
@@ -93,11 +110,16 @@ class XDGMM(DensityMixin, BaseEstimator):
         warm_start: bool = False,
         device: str | None = None,
         dtype: str | None = None,
+        cache: Cache | None = None,
+        options: Options | None = None,
+        checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
         verbose: bool = False,
     ) -> None:
         self.n_components = n_components
         self.method = method
+        self.moves = moves
         self.tol = tol
+        self.patience = patience
         self.reg_covar = reg_covar
         self.prior = prior
         self.max_iter = max_iter
@@ -109,6 +131,9 @@ class XDGMM(DensityMixin, BaseEstimator):
         self.warm_start = warm_start
         self.device = device
         self.dtype = dtype
+        self.cache = cache
+        self.options = options
+        self.checkpoint = checkpoint
         self.verbose = verbose
 
     def fit(
@@ -142,7 +167,7 @@ class XDGMM(DensityMixin, BaseEstimator):
         log_prior : array-like (n, k), optional
             Added to the log-weights, row by row; -inf rules a component out.
         validation : float, Batch, Source or dict, optional
-            Held-out rows, or a fraction of X: the mixture of the best pass on them is kept.
+            Held-out rows, or a fraction of X, whose likelihood is reported; with ``patience`` they end the fit.
 
         Returns
         -------
@@ -152,7 +177,7 @@ class XDGMM(DensityMixin, BaseEstimator):
         noise, error = self._beside(X, noise, error)
         names, units = tabular.names(X), None if projection is not None else tabular.column_units(X)
         X = self._rows(X, reset=True)
-        again = self.warm_start and hasattr(self, "mixture_")
+        again = self.warm_start and "mixture_" in vars(self)
         result = fit(
             X,
             None if again else self.n_components,
@@ -164,15 +189,20 @@ class XDGMM(DensityMixin, BaseEstimator):
             log_prior=log_prior,
             validation=validation,
             method=self._method(X, X.shape[1] if projection is None else np.shape(projection)[-1]),
+            moves=self.moves,
             batch_rows=self._batch_rows(len(X)),
             epochs=self.max_iter,
             tol=self.tol,
+            patience=self.patience,
             start=self.init_params if isinstance(self.init_params, Start) else Start(centers=self.init_params),  # type: ignore[arg-type]
             restarts=self.n_init,
             seed=int(self._random().randint(2**31 - 1)),
             standardize=self.standardize,
             device=self.device,
             dtype=self.dtype,
+            cache=self.cache,
+            options=self.options,
+            checkpoint=self.checkpoint,
             verbose=self.verbose,
         )
         self.mixture_ = result.mixture
@@ -417,7 +447,7 @@ class XDGMM(DensityMixin, BaseEstimator):
     def _rows(self, X: Any, reset: bool = False) -> Array:
         if not reset:
             check_is_fitted(self, "mixture_")
-        unreadable = hasattr(X, "colnames") or isinstance(X, (Mapping, np.ndarray))
+        unreadable = tabular.kind_of(X) == "astropy" or isinstance(X, (Mapping, np.ndarray))
         if unreadable and tabular.names(X) is not None:
             X = self._arrow(X)
         return validate_data(

@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 
-from .. import kernels
 from ..catalog._open import open as open_catalog
 from ..kernels.options import Options
 from ..methods import Method
@@ -20,9 +19,8 @@ from ..rows.batch import Batch
 from ..rows.data import Source, as_source
 from ..rows.resident import Cache, checked_cache
 from ..search.moves import Moves
-from ..system.files import locked, refuse_foreign
-from ..system.ranks import rank
 from ..system.threads import small_algebra
+from .checkpoint import Checkpoint, as_checkpoint
 from .history import Callback
 from .initial import Start
 from .loop import run
@@ -41,60 +39,113 @@ def fit(
     data: Any,
     components: int | None = None,
     *,
+    columns: Sequence[str] | None = None,
     noise: Any = None,
     error: Any = None,
     projection: Any = None,
     weight: Any = None,
     log_prior: Any = None,
     label: Any = None,
+    labels: Sequence[str] | None = None,
+    units: Sequence[str] | None = None,
     mixture: Mixture | None = None,
-    method: Method | None = None,
-    moves: Moves | str | None = None,
     start: Start | str = "kmeans",
     restarts: int = 1,
     seed: int = 0,
-    epochs: int | None = None,
+    method: Method | None = None,
+    moves: Moves | str | None = None,
     batch_rows: int | None = None,
+    epochs: int | None = None,
     tol: float = 0.1,
     validation: Any = None,
     patience: int | None = None,
     standardize: bool = True,
-    checkpoint: str | os.PathLike[str] | None = None,
-    checkpoint_seconds: float = 10.0,
-    resume: bool = False,
     cache: Cache | None = None,
-    columns: Sequence[str] | None = None,
     device: str | torch.device | None = None,
     dtype: torch.dtype | str | None = None,
-    backend: kernels.Backend = "auto",
-    skip: bool = True,
-    deterministic: bool = False,
+    options: Options | None = None,
+    checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
     verbose: bool = False,
     callback: Callback | None = None,
-    labels: Sequence[str] | None = None,
-    units: Sequence[str] | None = None,
 ) -> FitResult:
-    """Fit a mixture of ``components`` Gaussians, or go on from ``mixture``, to the density of the true values.
+    """Fit a mixture of Gaussians to the density of the true values behind noisy, incomplete rows.
 
-    data        rows (n, p) with NaN for missing, a Batch, a table, or a Source
-    columns     names of the features: data is then whatever xd.open reads, with errors and correlations found by name;
-                a Dask DataFrame or an LSDB catalogue is summed where its partitions live (on a CPU)
-    method      xd.EM() or xd.SGD(), with any settings; by default EM with moves, in batches for very long streams
-    moves       none, auto, bovy or an :class:`xdeconv.Moves`: split, merge and revive components between epochs
-                (the default is auto, or none where components have names: fixed ones, log-priors, a given mixture)
-    start       an :class:`xdeconv.Start`, or just its centers: kmeans, kmeans++, random
-    restarts    how many starts to try; the best by validation, or else by training likelihood, is kept
-    batch_rows  rows of a minibatch; by default every update sees all rows
-    tol         nats of total log-likelihood that may be left, by the fit's own estimate, when full passes stop; 0 never
-    validation  rows held out (a fraction, a Batch, a Source, or a dict of arrays), whose likelihood is reported
-    patience    stop early, after so many epochs without a better validation, and return the best epoch's mixture
-    standardize scale the coordinates inside, in float64, and undo it in the result; centred they are in any case
-    checkpoint  a file to save to every ``checkpoint_seconds``; ``resume=True`` goes on from it
-    labels      names of the coordinates, and ``units`` their units, for data that have none of their own
-    cache       where rows are kept between passes: device (the GPU), host (pinned memory) or none (read anew); by
-                default the first of these that all rows fit in, exactly; a fit says what it chose
-    device      cpu or cuda (the default where there is one); dtype float64 on a CPU and float32 on a GPU by default
+    Parameters
+    ----------
+    data : array-like (n, p), table, Batch or Source
+        Noisy rows; NaN is missing. With ``columns``, anything that :func:`xdeconv.open` reads.
+    components : int, optional
+        How many Gaussians; left out where ``mixture`` says it.
+    columns : sequence of str, optional
+        Names of the features: errors and correlations are then found by name. The partitions of a Dask DataFrame or an
+        LSDB catalogue are summed where they live (on a CPU).
+    noise : array-like, optional
+        Variances (n, p) or covariances (n, p, p) of the rows; (p,) or (1, p, p) when all rows share them.
+    error : array-like, optional
+        Standard deviations (n, p) or (p,), instead of ``noise``.
+    projection : array-like (n, p, d), optional
+        Matrices through which each row sees the true values.
+    weight : array-like (n,), optional
+        How much each row counts; 1 by default.
+    log_prior : array-like (n, k) or (classes, k), optional
+        Added to the log-weights, row by row or class by class; -inf rules a component out.
+    label : array-like (n,), optional
+        The class of each row, where ``log_prior`` is a table of classes.
+    labels : sequence of str, optional
+        Names of the true coordinates, for data that have none of their own.
+    units : sequence of str, optional
+        Units of the true coordinates, for data that have none of their own.
+    mixture : Mixture, optional
+        What to start from, instead of a start of its own.
+    start : Start or str, default "kmeans"
+        How the first mixture is made: a :class:`xdeconv.Start`, or just its centers: kmeans, kmeans++, random.
+    restarts : int, default 1
+        How many starts to try; the best by validation, or else by training likelihood, is kept.
+    seed : int, default 0
+        The same seed gives the same result.
+    method : Method, optional
+        :class:`xdeconv.EM`, :class:`xdeconv.SGD` or a method of your own; by default EM, in batches for very long
+        streams.
+    moves : Moves or str, optional
+        Whether components are split, merged and revived between passes: none, auto, bovy or a
+        :class:`xdeconv.Moves`. The default is auto, or none where components have names: fixed ones, log-priors, a
+        given mixture.
+    batch_rows : int, optional
+        Rows per update; by default every update sees all rows.
+    epochs : int, optional
+        At most so many passes over the rows; by default 1,000, with ``batch_rows`` 20.
+    tol : float, default 0.1
+        Nats of total log-likelihood that may be left, by the fit's own estimate, when full passes stop; 0 never stops.
+    validation : float, Batch, Source, table or dict, optional
+        Rows held out, whose likelihood is reported: a fraction of the data, or rows of their own. A dict has X and
+        noise, error, projection or weight as here.
+    patience : int, optional
+        Stop after so many passes without a better validation, and return the mixture of the best pass.
+    standardize : bool, default True
+        Whether coordinates are scaled inside, in float64. Results are in the units of the data either way.
+    cache : str, optional
+        Where rows are kept between passes: device (the GPU), host (pinned memory) or none (read again). By default the
+        first that all rows fit in, exactly; the fit says what it chose.
+    device : str or torch.device, optional
+        cpu or cuda; by default cuda where there is one.
+    dtype : str or torch.dtype, optional
+        float32 or float64; by default float64 on a CPU and float32 on a GPU.
+    options : Options, optional
+        How kernels compute: :class:`xdeconv.Options`.
+    checkpoint : Checkpoint, str or path, optional
+        A file to save to every ten seconds, or a :class:`xdeconv.Checkpoint` that says how often and whether to resume.
+    verbose : bool, default False
+        Whether to show progress.
+    callback : callable, optional
+        Called with an :class:`xdeconv.Epoch` after each pass.
 
+    Returns
+    -------
+    FitResult
+        The mixture, the history, and whether the fit has converged.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> X = np.random.default_rng(0).normal(3.0, np.sqrt(1.0 + 0.25), size=(4000, 1))
     >>> result = fit(X, components=1, noise=np.full((4000, 1), 0.25))
@@ -137,12 +188,10 @@ def fit(
         tol=not_negative(tol, "tol"),
         patience=None if patience is None else at_least(1, patience, "patience"),
         standardize=standardize,
-        checkpoint=checkpoint,
-        checkpoint_seconds=not_negative(checkpoint_seconds, "checkpoint_seconds"),
-        resume=resume,
+        checkpoint=as_checkpoint(checkpoint),
         device=chosen,
         dtype=kind or (torch.float32 if chosen.type == "cuda" else torch.float64),
-        options=Options(backend, skip, deterministic),
+        options=_checked_options(options),
         labels=source.labels if labels is None else checked_names(labels, source.dim, "labels", unique=True),
         units=source.units if units is None else checked_names(units, source.dim, "units", unique=False),
         cache=checked_cache(cache, chosen),
@@ -151,7 +200,8 @@ def fit(
     refuse_too_little(plan, source, held_out)
     algebra = small_algebra() if chosen.type == "cpu" else nullcontext()
     expected = None if epochs is None and batch_rows is None else plan.epochs * plan.restarts  # until it converges
-    with _alone(checkpoint, resume), algebra, show_progress(verbose, expected) as shown:
+    alone = nullcontext() if plan.checkpoint is None else plan.checkpoint.alone()
+    with alone, algebra, show_progress(verbose, expected) as shown:
         return run(plan, source, held_out, [shown] + ([callback] if callback else []))
 
 
@@ -161,13 +211,10 @@ def _said(rows: int, method: Method, search: Moves | None, batch_rows: int | Non
     return f"fitting {rows:,} rows by {kind}, {'without' if search is None else 'with'} moves"
 
 
-def _alone(checkpoint: str | os.PathLike[str] | None, resume: bool) -> AbstractContextManager[None]:
-    """The checkpoint held against other fits, by the one rank that writes it; a file of another kind is refused."""
-    if checkpoint is None or rank() > 0:
-        return nullcontext()
-    if not resume:  # which reads it first, and says what is wrong with it
-        refuse_foreign(checkpoint, "checkpoint")
-    return locked(checkpoint)
+def _checked_options(options: Any) -> Options:
+    if options is not None and not isinstance(options, Options):
+        raise ValueError(f"options must be an xd.Options(...), got {options!r}")
+    return options or Options()
 
 
 def chosen_device(device: str | torch.device | None) -> torch.device:

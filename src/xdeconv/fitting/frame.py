@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..mixture._mixture import Mixture
-from ..rows.data import Source, sample_rows
+from ..rows.data import Source
 from .initial import SAMPLE_ROWS, fit_gaussian, latent_rows, moments
 
 
@@ -26,7 +26,7 @@ class Frame:
         ones = torch.ones(source.dim).double()
         if not standardize and not single:
             return cls(0 * ones, ones)
-        sample = sample_rows(source, SAMPLE_ROWS, seed)
+        sample = source.sample(SAMPLE_ROWS, seed)
         if not standardize and sample.projection is not None:
             return cls(0 * ones, ones)
         if sample.projection is None:

@@ -17,18 +17,9 @@ Parameters = tuple[Tensor, Tensor, Tensor]
 
 
 def summed(source: Source, function: Callable[[Batch], Tensor], size: int, device: torch.device) -> Tensor:
-    """The sum (size,) of function(batch) over all rows, in their order; float64, the same bits on every rank.
-
-    A source with a method ``sum_there`` is asked first: it may send the function to its rows, or answer None.
-    """
-    if hasattr(source, "sum_there") and world() == 1:
-        found = source.sum_there(function)
-        if found is not None:
-            return found
-    total = torch.zeros(size, dtype=torch.float64, device=device)
-    for batch in source.batches(0, rank=rank(), world=world()):
-        total += function(batch)
-    return sum_over_ranks(total)
+    """The sum (size,) of function(batch) over all rows, in their order; float64, the same bits on every rank."""
+    nothing = torch.zeros(size, dtype=torch.float64, device=device)
+    return sum_over_ranks(nothing + source.sum(function, rank=rank(), world=world()).to(device))
 
 
 def stats_of(batch: Batch, parameters: Parameters, options: Options) -> Tensor:

@@ -13,7 +13,7 @@ from .. import kernels
 from ..methods import EM
 from ..mixture._mixture import Mixture
 from ..rows.batch import Batch
-from ..rows.data import ArraySource, Source, sample_rows
+from ..rows.data import ArraySource, Source
 
 SAMPLE_ROWS = 1 << 17  # rows that first centres are chosen from
 NARROW = 0.1  # of a coordinate's spread
@@ -67,7 +67,7 @@ def start_mixture(source: Source, k: int, start: Start, seed: int, scale: Tensor
     """A mixture of k components for a source in coordinates that were divided by ``scale`` (d,)."""
     if k > source.rows:
         raise ValueError(f"{k} components need at least as many rows, there are {source.rows}")
-    sample = sample_rows(source, SAMPLE_ROWS, seed)
+    sample = source.sample(SAMPLE_ROWS, seed)
     gaussian = fit_gaussian(sample) if sample.projection is not None else None
     rows, weight = latent_rows(sample, gaussian)
     source = ArraySource(Batch(x=rows.T.contiguous(), weight=weight, missing=sample.missing and gaussian is None))

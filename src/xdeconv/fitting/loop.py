@@ -50,9 +50,9 @@ def run(plan: Plan, source: Source, held_out: Source | None, callbacks: Sequence
     saved_at = -np.inf
     try:
         for state in _epochs(desk, _resumed(plan, fresh)):
-            due = state.finished or time.monotonic() - saved_at > plan.checkpoint_seconds
-            if plan.checkpoint is not None and rank() == 0 and due:
-                state.save(plan.checkpoint)
+            now = time.monotonic()
+            if plan.checkpoint and rank() == 0 and (state.finished or now - saved_at > plan.checkpoint.every):
+                state.save(plan.checkpoint.path)
                 saved_at = time.monotonic()
             for callback in callbacks:
                 callback(state.history[-1])
@@ -111,7 +111,8 @@ def _take_up(desk: Desk, found: FitState) -> None:
         _replace(desk, getattr(torch, found.dtype), cache, found.rescue)
     method = desk.workspace.method
     empty = method.init(_any_mixture(desk.workspace), plan.device)
-    refuse_other_learner(plan.checkpoint or "", found.learner, empty.tensors())
+    assert plan.checkpoint is not None
+    refuse_other_learner(plan.checkpoint.path, found.learner, empty.tensors())
     desk.learner = method.restore(empty, found.learner)
 
 
@@ -198,17 +199,16 @@ def _competed(desk: Desk, done: bool) -> FitState:
 
 def _resumed(plan: Plan, fresh: FitState) -> FitState | None:
     """The state to resume from, the same on all ranks; None where there is none."""
-    if not plan.resume:
+    if plan.checkpoint is None or not plan.checkpoint.resume:
         return None
-    if plan.checkpoint is None:
-        raise ValueError("resume=True needs checkpoint=, the file to resume from")
-    there = rank() == 0 and os.path.exists(plan.checkpoint)
-    found = from_first(load_state(plan.checkpoint) if there else None, plan.device)
-    if found is None:
-        log.warning("there is no checkpoint %s yet: starting from the beginning", plan.checkpoint)
+    path = plan.checkpoint.path
+    there = rank() == 0 and os.path.exists(path)
+    saved = from_first(load_state(path) if there else None, plan.device)
+    if saved is None:
+        log.warning("there is no checkpoint %s yet: starting from the beginning", path)
         return None
-    refuse_other_settings(plan.checkpoint, found.settings, fresh.settings)
-    return found
+    refuse_other_settings(path, saved.settings, fresh.settings)
+    return saved
 
 
 def _interrupted(desk: Desk) -> None:
@@ -216,12 +216,12 @@ def _interrupted(desk: Desk) -> None:
     plan, state = desk.workspace.plan, desk.state
     if desk.learner is None:
         raise KeyboardInterrupt
-    saved = plan.checkpoint is not None and bool(state.learner) and rank() == 0
-    if saved and plan.checkpoint is not None:
-        state.save(plan.checkpoint)
+    how = "this is the best mixture so far"
+    if plan.checkpoint is not None and state.learner and rank() == 0:
+        state.save(plan.checkpoint.path)
+        how = f"checkpoint=xd.Checkpoint({str(plan.checkpoint.path)!r}, resume=True) resumes from here"
     if world() > 1:
         raise KeyboardInterrupt
-    how = f"resume=True resumes from {plan.checkpoint}" if saved else "this is the best mixture so far"
     _note(desk, f"interrupted after {len(state.history)} epochs: {how}")
 
 

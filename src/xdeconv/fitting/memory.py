@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from ..rows.batch import Batch, packed_size
-from ..rows.data import ArraySource, Source
+from ..rows.batch import packed_size
+from ..rows.data import Source
 from ..system.memory import free
 from ..system.threads import threads
 from .plan import Plan
@@ -30,18 +30,12 @@ def needed(plan: Plan, source: Source, held_out: Source | None = None) -> int:
 
 def _rows_bytes(source: Source, plan: Plan, batch_rows: int | None) -> int:
     """Copies of rows held in memory: one that stays and one that is under way; a bounded number of a stream."""
-    if isinstance(source, ArraySource):
-        stays = 0 if plan.device.type == "cuda" else _batch_bytes(source.batch, plan.dtype.itemsize)
-        return stays + _batch_bytes(source.batch, 8)
+    rows = source.resident_bytes
+    if rows:
+        return rows + (0 if plan.device.type == "cuda" else rows * plan.dtype.itemsize // 8)
     numbers = source.dim + packed_size(source.dim)
     under_way = min(source.rows, max(STREAM_ROWS, threads() * THREAD_ROWS, batch_rows or 0))
-    pool = source.pool_bytes(batch_rows) if hasattr(source, "pool_bytes") else 0
-    return pool + under_way * 8 * numbers * 2
-
-
-def _batch_bytes(batch: Batch, each: int) -> int:
-    tensors = (batch.x, batch.noise, batch.projection, batch.weight)
-    return sum(t.numel() * each for t in tensors if t is not None)
+    return source.pool_bytes(batch_rows) + under_way * 8 * numbers * 2
 
 
 def refuse_too_little(plan: Plan, source: Source, held_out: Source | None) -> None:
@@ -51,7 +45,7 @@ def refuse_too_little(plan: Plan, source: Source, held_out: Source | None) -> No
     if wanted <= room:
         return
     helps = "stream the rows from a file (xd.open(path, memory=False), or --stream)"
-    if not isinstance(source, ArraySource):
+    if not source.resident_bytes:
         helps = "use a smaller batch_rows"
     if plan.moves is not None and plan.components * plan.moves.pool_rows * 32 > wanted / 4:
         helps += ", or a smaller pool of moves (moves=xd.Moves(pool_rows=...))"

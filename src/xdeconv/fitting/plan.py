@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from numbers import Real
@@ -12,15 +11,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..catalog.stream import CatalogSource
 from ..kernels.options import Options
 from ..methods import EM, Accelerated, Method, described, suited_batch, suited_step
 from ..methods.accelerated import DOUBLE, SINGLE
 from ..mixture._mixture import Mixture
-from ..rows.data import ArraySource, Source, as_source, split
+from ..rows.data import ArraySource, Source, as_source
 from ..rows.resident import Cache
 from ..search.moves import Moves
 from ..system.files import checksum
+from .checkpoint import Checkpoint
 from .initial import Start
 
 log = logging.getLogger("xdeconv")
@@ -44,9 +43,7 @@ class Plan:
     tol: float
     patience: int | None
     standardize: bool
-    checkpoint: str | os.PathLike[str] | None
-    checkpoint_seconds: float
-    resume: bool
+    checkpoint: Checkpoint | None
     device: torch.device
     dtype: torch.dtype
     options: Options
@@ -83,7 +80,7 @@ def choose_moves(
 ) -> Moves | None:
     """The search: the user's, or by default one unless components have names: fixed, with log-priors, or given."""
     named: dict[str, Moves | None] = {"none": None, "auto": Moves(), "bovy": Moves(criterion="bovy")}
-    held = (method is not None and method.fixed is not None) or _has_log_prior(source)
+    held = (method is not None and method.fixed is not None) or source.has_log_prior
     if moves is None:
         moves = "none" if held or given is not None else "auto"
     if not isinstance(moves, (str, Moves)) or (isinstance(moves, str) and moves not in named):
@@ -107,15 +104,9 @@ def choose_method(
 
 def in_batches(source: Source, device: torch.device) -> bool:
     """Whether a stream is so long that updates should come before a pass is over, and is read here at all."""
-    if isinstance(source, ArraySource) or source.rows <= MANY_ROWS[device.type]:
+    if source.resident_bytes or source.rows <= MANY_ROWS[device.type]:
         return False
-    return device.type == "cuda" or not hasattr(getattr(source, "table", None), "sum")
-
-
-def _has_log_prior(source: Source) -> bool:
-    if isinstance(source, CatalogSource):
-        return bool(source.recipe.log_prior)
-    return isinstance(source, ArraySource) and source.batch.log_prior is not None
+    return device.type == "cuda" or not source.remote
 
 
 def data_checksum(source: Source) -> int | None:
@@ -164,7 +155,7 @@ def hold_out(source: Source, validation: Any, seed: int) -> tuple[Source, Source
     if isinstance(validation, (Real, str)):
         if isinstance(validation, (bool, str)) or not 0 < float(validation) < 1:
             raise ValueError(f"validation must be rows, or a fraction between 0 and 1, got {validation!r}")
-        return split(source, float(validation), seed)
+        return source.split(float(validation), seed)
     held_out = _as_rows(validation)
     if held_out.labels and source.labels and tuple(held_out.labels) != tuple(source.labels):
         raise ValueError(f"validation is of {list(held_out.labels)} and the data of {list(source.labels)}")

@@ -8,7 +8,7 @@ from ..kernels.parameters import Parameters
 from ..methods import Prior
 from ..mixture._mixture import Mixture
 from ..rows.batch import Batch
-from ..rows.data import ArraySource, Source, sample_rows
+from ..rows.data import ArraySource, Source
 from ..rows.resident import ResidentSource
 from ..search.exploring import explore
 from ..search.moves import Found, Search
@@ -79,7 +79,7 @@ def _pool(workspace: Workspace, rng: np.random.Generator) -> Batch:
     plan = workspace.plan
     assert plan.moves is not None
     size = max(plan.moves.pool_rows, 8 * plan.components)
-    return sample_rows(_whole(workspace), size, int(rng.integers(1 << 31)))
+    return _whole(workspace).sample(size, int(rng.integers(1 << 31)))
 
 
 def _prior(workspace: Workspace, pool: Batch) -> Prior | None:

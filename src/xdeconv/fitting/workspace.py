@@ -15,8 +15,8 @@ from ..kernels.parameters import Parameters
 from ..kernels.stats import Stats
 from ..methods import Method, Prior, State
 from ..rows.batch import Batch
-from ..rows.data import ArraySource, Source, sample_rows
-from ..rows.resident import Cache, Place, ResidentSource, placed
+from ..rows.data import Source
+from ..rows.resident import Cache, Place, placed
 from ..system.ranks import rank, world
 from .frame import Frame
 from .full_pass import score_of, stats_of, summed, weight_of
@@ -68,8 +68,9 @@ class Workspace:
         total, empty = _summed(train, weight_of, 2, plan.device).tolist()
         if total <= 0:
             raise ValueError("there are no rows with weight above 0 to fit")
-        held = isinstance(train, (ArraySource, ResidentSource))
-        steps = None if size is None else make_steps(method, total, plan.options, plan.device, size, held)
+        steps = None
+        if size is not None:
+            steps = make_steps(method, total, plan.options, plan.device, size, train.resident_bytes > 0)
         return cls(plan, frame, raw, raw_held_out, method, dtype, train, held_out, total, empty, said, steps)
 
     @property
@@ -119,7 +120,7 @@ class Workspace:
 
     def agrees_in_double(self, state: State) -> bool:
         """Whether some rows have the mean log-likelihood in float32 that they have in float64, almost."""
-        exact = sample_rows(self.raw, CHECKED_ROWS, self.plan.seed).standardized(self.frame.shift, self.frame.scale)
+        exact = self.raw.sample(CHECKED_ROWS, self.plan.seed).standardized(self.frame.shift, self.frame.scale)
         scores = []
         for dtype in (torch.float32, torch.float64):
             total, weight = score_of(exact.to(self.plan.device, dtype), state.parameters(), self.plan.options).tolist()

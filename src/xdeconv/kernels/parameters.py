@@ -1,4 +1,4 @@
-"""Parameters: what kernels need of a mixture, and nothing else."""
+"""Parameters: what kernels need of a mixture, and nothing else; and what they may be told of its covariances."""
 
 from __future__ import annotations
 
@@ -41,3 +41,19 @@ class Parameters(NamedTuple):
     def pick(self, which: Tensor | list[int]) -> Parameters:
         """Some components, or sets of them, by index."""
         return Parameters(*(tensor[which] for tensor in self))
+
+
+class Factors(NamedTuple):
+    """Covariances V = F F^T + diag(D) of k factor analysers: loadings F (k, d, r) and variances of their own D (k, d).
+
+    >>> Factors(torch.ones(1, 2, 1), torch.tensor([[1.0, 2.0]])).covariances()
+    tensor([[[2., 1.],
+             [1., 3.]]])
+    """
+
+    loadings: Tensor
+    own: Tensor
+
+    def covariances(self) -> Tensor:
+        """V (k, d, d)."""
+        return self.loadings @ self.loadings.mT + torch.diag_embed(self.own)

@@ -12,6 +12,7 @@ from torch import Tensor
 from ..rows.batch import Batch
 from .groups import Groups, GroupSums
 from .options import DEFAULT, Options
+from .parameters import Parameters
 from .stats import Stats
 
 PAIR_NUMBERS = 1 << 22  # numbers in one (n, k, p, p) array of a chunk of rows and components
@@ -46,6 +47,13 @@ def accumulate(
             sums.G[part] = (outer - torch.einsum("nk,nkde->kde", r[:, part], M)).double()
         total = total + sums
     return total
+
+
+def pairs(parameters: Parameters, batch: Batch) -> Iterator[tuple[Batch, Tensor, Tensor, Tensor]]:
+    """Chunks of rows with r (n, k), w (n, k, d) and M (n, k, d, d) of every pair: for what sums do not tell."""
+    for chunk in _chunks(batch, parameters.k):
+        log_joint, w, M = _pairs(*parameters, chunk, slice(None))
+        yield chunk, (log_joint - _density(log_joint, chunk)[:, None]).exp(), w, M
 
 
 def log_prob(

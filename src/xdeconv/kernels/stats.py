@@ -7,8 +7,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..system.ranks import sum_over_ranks
-
 
 @dataclass(frozen=True)
 class Stats:
@@ -16,6 +14,7 @@ class Stats:
 
     ``rows`` is the sum of row weights, ``loglik`` the weighted log-likelihood, and with r, w, M as in
     :mod:`xdeconv.kernels`, ``q = sum r`` (k,), ``g = sum r w`` (k, d) and ``G = sum r (w w^T - M)`` (k, d, d).
+    Where ``whole`` is false, G is right only where covariances F F^T + D read it: in G F and in its diagonal.
     Stats form a commutative monoid under ``+``: batches, threads, devices and machines all merge the same way.
 
     >>> Stats.zeros(2, 3).G.shape
@@ -25,6 +24,7 @@ class Stats:
     packed: Tensor
     k: int
     d: int
+    whole: bool = True
 
     @staticmethod
     def size(k: int, d: int) -> int:
@@ -60,8 +60,4 @@ class Stats:
     def __add__(self, other: Stats) -> Stats:
         if (self.k, self.d) != (other.k, other.d):
             raise ValueError(f"cannot add Stats of (k, d) = {(self.k, self.d)} and {(other.k, other.d)}")
-        return Stats(self.packed + other.packed, self.k, self.d)
-
-    def all_reduce(self) -> Stats:
-        """The sum over all processes of torch.distributed; itself when there is only one."""
-        return Stats(sum_over_ranks(self.packed), self.k, self.d)
+        return Stats(self.packed + other.packed, self.k, self.d, self.whole and other.whole)

@@ -10,6 +10,7 @@ from .fixed import Fixed
 from .prior import Prior
 from .schedule import Decaying, Schedule, Stepped, suited_batch, suited_step
 from .sgd import SGD
+from .structures import LowRank, Structure, as_structure
 
 __all__ = [
     "EM",
@@ -17,11 +18,14 @@ __all__ = [
     "Accelerated",
     "Decaying",
     "Fixed",
+    "LowRank",
     "Method",
     "Prior",
     "Schedule",
     "State",
     "Stepped",
+    "Structure",
+    "as_structure",
     "described",
     "suited_batch",
     "suited_step",

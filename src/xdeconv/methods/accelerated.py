@@ -14,14 +14,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..kernels.parameters import Parameters
+from ..kernels.parameters import Factors, Parameters
 from ..kernels.stats import Stats
 from ..mixture._mixture import Mixture
 from .chart import Chart
 from .contract import Method, State
-from .em import EM, EMState
+from .em import EM, EMState, restored
 from .fixed import Fixed
 from .prior import Prior
+from .structures import Covariances, Structure
 
 MEMORY = 50  # steps whose curvature is remembered
 WARM_UP = 5  # passes of plain EM before the first chart
@@ -68,11 +69,16 @@ class AcceleratedState(State):
         """What the next pass evaluates."""
         return Parameters(*self.trial.parameters())
 
+    @property
+    def factors(self) -> Factors | None:  # type: ignore[override]
+        """Those of the trial; the first passes need all of G."""
+        return None if self.progress.passes < WARM_UP else self.trial.factors
+
     def tensors(self) -> dict[str, Tensor]:
         """Everything there is to save."""
         plain = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
-        nested = {f"trial.{n}": t for n, t in vars(self.trial).items()}
-        nested |= {f"chart.{n}": t for n, t in vars(self.chart).items()}
+        nested = {f"trial.{n}": t for n, t in self.trial.tensors().items()}
+        nested |= {f"chart.{n}": t for n, t in self.chart.tensors().items()}
         numbers = torch.tensor(self.progress, dtype=torch.float64)
         return plain | nested | {"progress": numbers}
 
@@ -92,6 +98,10 @@ class Accelerated(Method):
     def fixed(self) -> Fixed | None:  # type: ignore[override]
         return self.em.fixed
 
+    @property
+    def covariance(self) -> Structure:  # type: ignore[override]
+        return self.em.covariance
+
     def init(self, mixture: Mixture, device: torch.device | str = "cpu") -> AcceleratedState:
         """The state that stands for a mixture."""
         return self._begun(self.em.init(mixture, device), Progress())
@@ -100,7 +110,8 @@ class Accelerated(Method):
         """A state that has learnt nothing yet."""
         k, d = trial.means.shape
         zeros = trial.means.new_zeros
-        chart = Chart(zeros(k), zeros(k, d), zeros(k, d, d), zeros(k))
+        shape = self.covariance.around(self.covariance.blank(k, d, trial.means.device), zeros(k))
+        chart = Chart(zeros(k), zeros(k, d), zeros(k, d, d), zeros(k), shape)
         line, memory = zeros(chart.size), zeros(MEMORY, chart.size)
         gains = torch.full((WINDOW,), torch.inf, dtype=torch.float64)
         sums = zeros(Stats.size(k, d))
@@ -111,8 +122,8 @@ class Accelerated(Method):
         device = state.x.device
         found = {name: tensor.to(device) for name, tensor in tensors.items()}
         parts = {
-            "trial": EMState(**{n: found[f"trial.{n}"] for n in vars(state.trial)}),
-            "chart": Chart(**{n: found[f"chart.{n}"] for n in vars(state.chart)}),
+            "trial": restored(state.trial, _under("trial.", found)),
+            "chart": state.chart.restored(_under("chart.", found)),
             "progress": Progress(*tensors["progress"].tolist()),
             "gains": tensors["gains"].cpu(),
         }
@@ -131,7 +142,7 @@ class Accelerated(Method):
             return self._by_em(replace(state, progress=p), stats, total, value)
         if p.passes == WARM_UP + 1:
             p = p._replace(objective=value, loglik=float(stats.loglik))
-            return self._anchored(replace(state, progress=p), state.parameters(), stats)
+            return self._anchored(replace(state, progress=p), state.parameters(), state.trial.factors, stats)
         promised = p.step * float(state.gradient @ state.direction)
         if value >= p.objective + ENOUGH * promised - self.rounding * abs(p.objective):
             return self._accepted(replace(state, progress=p), stats, value)
@@ -144,9 +155,11 @@ class Accelerated(Method):
         p = p._replace(objective=value, loglik=float(stats.loglik))
         return replace(state, trial=self.em.update(state.trial, stats, total), progress=p, gains=gains)
 
-    def _anchored(self, state: AcceleratedState, parameters: Parameters, stats: Stats) -> AcceleratedState:
+    def _anchored(
+        self, state: AcceleratedState, parameters: Parameters, factors: Factors | None, stats: Stats
+    ) -> AcceleratedState:
         """A new chart around the accepted mixture; what was learnt in the old one is forgotten."""
-        chart = Chart.around(parameters, stats.q, self.prior)
+        chart = Chart.around(parameters, stats.q, self.prior, self.covariance, factors)
         x = torch.zeros_like(state.x)
         gradient = chart.gradient(x, parameters.log_weights.exp(), stats, self.prior, self.fixed or Fixed())
         fresh = replace(state, chart=chart, x=x, gradient=gradient, sums=stats.packed,
@@ -176,7 +189,9 @@ class Accelerated(Method):
             return self._trial(state, p._replace(step=SHORTER * p.step, tries=p.tries + 1))
         if p.learnt > 0:
             accepted = state.chart.parameters(state.x, self.fixed or Fixed())
-            return self._anchored(state, accepted, Stats(state.sums, *state.chart.means.shape))
+            return self._anchored(
+                state, accepted, state.chart.factored(state.x), Stats(state.sums, *state.chart.means.shape)
+            )
         return replace(self._trial(state, p._replace(step=0.0, promised=0.0)), gains=torch.zeros_like(state.gains))
 
     def _headed(self, state: AcceleratedState) -> AcceleratedState:
@@ -193,13 +208,14 @@ class Accelerated(Method):
 
     def _trial(self, state: AcceleratedState, progress: Progress) -> AcceleratedState:
         x = state.x + progress.step * state.direction
-        log_weights, means, V = state.chart.parameters(x, self.fixed or Fixed())
         held = self.fixed or Fixed()
+        log_weights, means, V = state.chart.parameters(x, held)
+        shape = Covariances(V, state.chart.factored(x))
         if held.covariances is not False:  # to the bit
-            keep = held.mask("covariances", len(V), V.device)[:, None, None]
-            V = torch.where(keep, state.trial.covariances, V)
+            shape = shape.held(held.mask("covariances", len(V), V.device), state.trial.shape)
         seen = torch.tensor(progress.seen, dtype=torch.float64, device=V.device)
-        return replace(state, trial=EMState(log_weights.exp(), means, V, seen), progress=progress)
+        trial = EMState(log_weights.exp(), means, shape.V, seen, shape.factors)
+        return replace(state, trial=trial, progress=progress)
 
     def _log_prior(self, parameters: Parameters) -> float:
         if self.prior is None:
@@ -223,6 +239,10 @@ class Accelerated(Method):
         """The same method with a prior."""
         return replace(self, em=self.em.with_prior(prior))
 
+    def with_covariance(self, covariance: Structure) -> Accelerated:
+        """The same method for covariances of a structure."""
+        return replace(self, em=self.em.with_covariance(covariance))
+
     def mixture(self, state: AcceleratedState) -> Mixture:
         """The accepted mixture."""
         if state.progress.passes <= WARM_UP:
@@ -233,6 +253,11 @@ class Accelerated(Method):
     def standardized(self, scale: Sequence[float]) -> Accelerated:
         """The same method for coordinates divided by ``scale``."""
         return replace(self, em=self.em.standardized(scale))
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors whose names begin with a prefix, by what follows it."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def _with_gain(gains: Tensor, gain: float) -> Tensor:

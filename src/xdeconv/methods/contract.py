@@ -17,15 +17,19 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from ..kernels.parameters import Parameters
+from ..kernels.parameters import Factors, Parameters
 from ..kernels.stats import Stats
 from ..mixture._mixture import Mixture
 from .fixed import Fixed
 from .prior import Prior
+from .structures import FULL, Structure
 
 
 class State(ABC):
     """What a method carries from one update to the next."""
+
+    factors: Factors | None = None
+    """Factors of the covariances, where sums need be right only in what they read; none where all of G is needed."""
 
     @abstractmethod
     def parameters(self) -> Parameters:
@@ -43,6 +47,8 @@ class Method(ABC):
     """A prior that means the same in every method, or none."""
     fixed: Fixed | None = None
     """Parameters that are held, or none."""
+    covariance: Structure = FULL
+    """What covariances may look like."""
 
     @abstractmethod
     def init(self, mixture: Mixture, device: torch.device | str = "cpu") -> Any:
@@ -70,6 +76,10 @@ class Method(ABC):
 
     def with_prior(self, prior: Prior) -> Self | None:
         """The same method with a prior, which leads out of numerical trouble; None if it cannot have one."""
+        return None
+
+    def with_covariance(self, covariance: Structure) -> Self | None:
+        """The same method for covariances of a structure; None if it knows only full ones."""
         return None
 
     @property

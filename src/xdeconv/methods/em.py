@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ..kernels.parameters import Parameters
+from ..kernels.parameters import Factors, Parameters
 from ..kernels.stats import Stats
 from ..mixture._mixture import Mixture
 from .constants import per_coordinate
@@ -16,6 +16,7 @@ from .contract import Method, State
 from .fixed import Fixed, refuse_other_kinds, share_among_free
 from .prior import Prior
 from .schedule import Schedule, at_epoch, checked_schedule
+from .structures import FULL, Covariances, Structure, as_structure
 
 ROUNDING = 2.0**-51
 SMALLEST = 1e-300
@@ -29,6 +30,7 @@ class EMState(State):
     means: Tensor
     covariances: Tensor
     seen: Tensor
+    factors: Factors | None = None
 
     def parameters(self) -> Parameters:
         """Log-weights, means and covariances, as kernels want them."""
@@ -36,7 +38,13 @@ class EMState(State):
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything there is to save."""
-        return dict(vars(self))
+        plain = {name: value for name, value in vars(self).items() if name != "factors"}
+        return plain if self.factors is None else plain | self.factors._asdict()
+
+    @property
+    def shape(self) -> Covariances:
+        """The covariances with their factors."""
+        return Covariances(self.covariances, self.factors)
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,7 @@ class EM(Method):
     prior    :class:`Prior`, meaning the same in every method
     inflate  the paper's own penalty: this variance is added to V after each step and removed before the next
     fixed    :class:`Fixed`: parameters that are held
+    covariance  what covariances may look like: a word or a :class:`LowRank`, as in :func:`fit`
     accelerate  whether a fit by full passes learns the curvature that EM does not know; it ends in the same places,
                 in a small part of the passes
     """
@@ -56,22 +65,30 @@ class EM(Method):
     inflate: float | Sequence[float] = 0.0
     fixed: Fixed | None = None
     accelerate: bool = True
+    covariance: Structure = FULL
 
     def __post_init__(self) -> None:
         checked_schedule(self.step, "step", most=1.0)
         refuse_other_kinds(self)
+        object.__setattr__(self, "covariance", as_structure(self.covariance))
         if min(self.inflate if isinstance(self.inflate, Sequence) else (self.inflate,)) < 0:
             raise ValueError(f"inflate must not be negative, got {self.inflate!r}")
 
     def init(self, mixture: Mixture, device: torch.device | str = "cpu") -> EMState:
-        """The state that stands for a mixture."""
+        """The state that stands for a mixture, or for the nearest of the structure."""
+        self.covariance.refuse(mixture.k, mixture.d, self.fixed)
         weights = torch.tensor(mixture.weights, device=device)
-        _, means, covariances = mixture.tensors(device)
-        return EMState(weights, means, covariances, torch.zeros((), dtype=torch.float64, device=device))
+        _, means, V = mixture.tensors(device)
+        return self._state(weights, means, V, torch.zeros((), dtype=torch.float64, device=device))
+
+    def _state(self, weights: Tensor, means: Tensor, V: Tensor, seen: Tensor) -> EMState:
+        self.covariance.refuse_held(V, weights, self.fixed)
+        covariances, factors = self.covariance.nearest(V, weights)
+        return EMState(weights, means, covariances, seen, factors)
 
     def restore(self, state: EMState, tensors: Mapping[str, Tensor]) -> EMState:
         """The state whose tensors were saved."""
-        return EMState(**{name: tensors[name].to(value.device) for name, value in state.tensors().items()})
+        return restored(state, tensors)
 
     def update(self, state: EMState, stats: Stats, total: float) -> EMState:
         """One update from the sums over a batch, or over all rows; ``total`` is the weight of the data set."""
@@ -82,31 +99,39 @@ class EM(Method):
         fixed = self.fixed or Fixed()
         k, device = len(mass), mass.device
 
-        free = ~fixed.mask("means", k, device)[:, None]
+        held = None if fixed.means is False else fixed.coordinates(k, V.shape[-1], device)
         if self.step == 1.0:
-            delta, moved = moved_in_frame(V, share, stats, free)
+            delta, moved = moved_in_frame(V, share, stats, held)
         else:
-            delta = share[:, None] * torch.einsum("kde,ke->kd", V, stats.g) * free
-            moved = V + share[:, None, None] * (V @ stats.G @ V) - delta[:, :, None] * delta[:, None, :]
+            whole = share[:, None] * torch.einsum("kde,ke->kd", V, stats.g)
+            delta = whole if held is None else share[:, None] * (given_held(V, held) @ stats.g[..., None])[..., 0]
+            moved = V + share[:, None, None] * (V @ stats.G @ V) + less_shift(whole, delta)
         if self.inflate:
             moved = moved + (share * stats.q)[:, None, None] * torch.diag_embed(per_coordinate(self.inflate, V))
         if self.prior is not None:
             moved = self.prior.covariances(moved, total * mass, lam)
-        moved = torch.where(fixed.mask("covariances", k, device)[:, None, None], V, (moved + moved.mT) / 2)
+        rows = total * mass if self.prior is None else torch.where(mass > 0, total * mass + lam * self.prior.c, 0.0)
+        shape = self.covariance.stepped((moved + moved.mT) / 2, rows, state.shape, stats.whole)
+        if fixed.covariances is not False:
+            shape = shape.held(fixed.mask("covariances", k, device), state.shape)
 
         weights = mass if self.prior is None else self.prior.weights(mass, total, lam)
         if fixed.weights is not False:
             weights = share_among_free(weights, state.weights, fixed.mask("weights", k, device))
-        return EMState(weights, state.means + delta, moved, state.seen + n)
+        return EMState(weights, state.means + delta, shape.V, state.seen + n, shape.factors)
 
     def moved(self, state: EMState, parameters: Parameters) -> EMState:
         """The state with other parameters, as far along as it was."""
-        log_weights, means, covariances = parameters
-        return EMState(log_weights.exp(), means, covariances, state.seen)
+        log_weights, means, V = parameters
+        return self._state(log_weights.exp(), means, V, state.seen)
 
     def with_prior(self, prior: Prior) -> EM:
         """The same method with a prior."""
         return replace(self, prior=prior)
+
+    def with_covariance(self, covariance: Structure) -> EM:
+        """The same method for covariances of a structure."""
+        return replace(self, covariance=covariance)
 
     @property
     def ascends(self) -> bool:
@@ -120,7 +145,7 @@ class EM(Method):
 
     def owned(self, state: EMState) -> EMState:
         """A state with tensors of its own."""
-        return EMState(**{name: tensor.clone() for name, tensor in state.tensors().items()})
+        return restored(state, {name: tensor.clone() for name, tensor in state.tensors().items()})
 
     def mixture(self, state: EMState) -> Mixture:
         """The mixture that a state stands for."""
@@ -131,12 +156,40 @@ class EM(Method):
         prior = None if self.prior is None else self.prior.standardized(scale)
         inflate = self.inflate if isinstance(self.inflate, Sequence) else (self.inflate,) * len(scale)
         scaled = tuple(value / s**2 for value, s in zip(inflate, scale, strict=True)) if self.inflate else 0.0
-        return replace(self, prior=prior, inflate=scaled)
+        return replace(self, prior=prior, inflate=scaled, covariance=self.covariance.standardized(scale))
 
 
-def moved_in_frame(V: Tensor, share: Tensor, stats: Stats, free: Tensor) -> tuple[Tensor, Tensor]:
+def restored(state: EMState, tensors: Mapping[str, Tensor]) -> EMState:
+    """The state whose tensors were saved, on the device of another of the same shapes."""
+    found = {name: tensors[name].to(value.device) for name, value in state.tensors().items()}
+    factors = None if state.factors is None else Factors(*(found.pop(name) for name in Factors._fields))
+    return EMState(**found, factors=factors)
+
+
+def given_held(V: Tensor, held: Tensor) -> Tensor:
+    """V (k, d, d) given the coordinates that are held (k, d): along it, means move while those stay.
+
+    The best mean with some coordinates held solves (V^-1)_ff delta_f = g_f / q, with (V^-1)_ff^-1 = V_ff - V_fh V_hh^-1
+    V_hf.
+    """
+    keep = held.to(V.dtype)
+    inside = V * keep[:, :, None] * keep[:, None, :]
+    across = V * keep[:, :, None]
+    left = V - across.mT @ torch.linalg.pinv(inside, hermitian=True) @ across
+    free = 1 - keep
+    return left * free[:, :, None] * free[:, None, :]
+
+
+def less_shift(whole: Tensor, delta: Tensor) -> Tensor:
+    """What a second moment about the old means gains (k, d, d) when they move by delta and the rows by ``whole``."""
+    away = whole - delta
+    return away[:, :, None] * away[:, None, :] - whole[:, :, None] * whole[:, None, :]
+
+
+def moved_in_frame(V: Tensor, share: Tensor, stats: Stats, held: Tensor | None) -> tuple[Tensor, Tensor]:
     """The shift of the means and V' = L (I + s L^T G L - u u^T) L^T with V = L L^T and u = s L^T g.
 
+    Coordinates of means that are ``held`` (k, d) do not shift, and V' is about where the means are then.
     It equals V + s V G V - delta delta^T, but rounding is relative to each direction's own variance. The middle is
     positive semi-definite; where rounding has made it otherwise, a bound of that rounding is added. A singular V, which
     has no factor, is updated as V + s V G V - delta delta^T.
@@ -145,10 +198,15 @@ def moved_in_frame(V: Tensor, share: Tensor, stats: Stats, free: Tensor) -> tupl
     eye = torch.eye(V.shape[-1], dtype=V.dtype, device=V.device)
     sound, s = (failed == 0)[:, None, None], share[:, None, None]
     frame, core, factor = torch.where(sound, L, V), torch.where(sound, eye, V), torch.where(sound, L, eye)
-    u = s[:, 0] * torch.einsum("kde,kd->ke", frame, stats.g) * free
-    middle = core + s * (frame.mT @ stats.G @ frame) - u[:, :, None] * u[:, None, :]
+    u = shift = s[:, 0] * torch.einsum("kde,kd->ke", frame, stats.g)
+    if held is not None:
+        delta = s * (given_held(V, held) @ stats.g[..., None])
+        shift = torch.linalg.solve_triangular(factor, delta, upper=False)[..., 0]
+    middle = core + s * (frame.mT @ stats.G @ frame) + less_shift(u, shift)
     terms = s * (frame.mT.abs() @ stats.G.abs() @ frame.abs())
     rounding = ROUNDING * (1 + terms.diagonal(dim1=-2, dim2=-1).sum(-1) + (u * u).sum(-1))
     lost = (torch.linalg.cholesky_ex(middle).info != 0)[:, None, None] & sound
     middle = torch.where(lost, middle + rounding[:, None, None] * eye, middle)
-    return torch.einsum("kde,ke->kd", factor, u), torch.where(s > 0, factor @ middle @ factor.mT, V)
+    delta = torch.einsum("kde,ke->kd", factor, shift)
+    delta = delta if held is None else torch.where(held, 0.0, delta)
+    return delta, torch.where(s > 0, factor @ middle @ factor.mT, V)

@@ -6,32 +6,52 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from .prior import Prior
 
-Choice = bool | Sequence[bool] | Sequence[int]
+Choice = bool | Sequence[bool] | Sequence[int] | Sequence[Sequence[bool]]
 
 
 @dataclass(frozen=True)
 class Fixed:
-    """Weights, means or covariances of chosen components: True for all, k booleans, or indices.
+    """Weights, means or covariances that stay as they are.
 
+    Parameters
+    ----------
+    weights, covariances : bool, or sequence of bool or int
+        True for all components, one boolean per component, or the indices of some.
+    means : bool, sequence of bool or int, or (k, d) booleans
+        The same, or a boolean for every coordinate of every mean.
+
+    Examples
+    --------
     >>> Fixed(means=[0, 2]).mask("means", 3, "cpu").tolist()
     [True, False, True]
+    >>> Fixed(means=[[True, False], [False, False]]).coordinates(2, 2, "cpu").tolist()
+    [[True, False], [False, False]]
     """
 
     weights: Choice = False
     means: Choice = False
     covariances: Choice = False
 
+    def __post_init__(self) -> None:
+        for name in ("weights", "means", "covariances"):
+            object.__setattr__(self, name, _plain(getattr(self, name), name))
+
     def mask(self, what: str, k: int, device: torch.device | str) -> Tensor:
-        """Booleans (k,): which components hold ``what``."""
+        """Booleans (k,): which components hold ``what``, in all coordinates."""
         choice = getattr(self, what)
         if isinstance(choice, bool):
             return torch.full((k,), choice, device=device)
         values = torch.as_tensor(choice, device=device)
+        if values.ndim == 2:
+            if len(values) != k:
+                raise ValueError(f"Fixed({what}=...) has booleans for {len(values)} components and there are {k}")
+            return values.all(1)
         if values.dtype == torch.bool:
             if len(values) != k:
                 raise ValueError(f"Fixed({what}=...) has {len(values)} booleans for {k} components")
@@ -41,6 +61,22 @@ class Fixed:
         mask = torch.zeros(k, dtype=torch.bool, device=device)
         mask[values.long()] = True
         return mask
+
+    def coordinates(self, k: int, d: int, device: torch.device | str) -> Tensor:
+        """Booleans (k, d): which coordinates of which means are held."""
+        whole = self.mask("means", k, device)[:, None].expand(k, d)
+        if isinstance(self.means, bool) or not isinstance(next(iter(self.means), None), tuple):
+            return whole
+        values = torch.as_tensor(self.means, device=device)
+        if values.shape != (k, d):
+            raise ValueError(f"Fixed(means=...) has booleans of shape {tuple(values.shape)} for means {(k, d)}")
+        return values
+
+    def refuse(self, k: int, d: int) -> None:
+        """Refuse choices that do not fit k components in d dimensions."""
+        self.coordinates(k, d, "cpu")
+        for what in ("weights", "covariances"):
+            self.mask(what, k, "cpu")
 
     def log_weights(self, logits: Tensor, held: Tensor) -> Tensor:
         """Log-weights (k,): held ones as they were, a softmax of the logits among the others."""
@@ -65,3 +101,21 @@ def share_among_free(weights: Tensor, held: Tensor, fixed: Tensor) -> Tensor:
     left = 1 - torch.where(fixed, held, 0.0).sum()
     total = free.sum()
     return torch.where(fixed, held, torch.where(total > 0, free * left / total, free))
+
+
+def _plain(choice: Any, what: str) -> Choice:
+    """A choice as it can be compared and written down: a bool, or tuples of bool or int."""
+    if isinstance(choice, (bool, np.bool_)):
+        return bool(choice)
+    try:
+        values = np.asarray(choice)
+    except ValueError:  # lines of different lengths
+        values = np.empty(0, dtype=object)
+    shapes = (1, 2) if what == "means" else (1,)
+    if values.size == 0 and values.ndim == 1 and values.dtype != object:
+        return ()
+    if values.ndim not in shapes or values.dtype.kind not in "biu" or (values.ndim == 2 and values.dtype != bool):
+        more = ", or (k, d) booleans" if what == "means" else ""
+        raise ValueError(f"Fixed({what}=...) must be True, one boolean per component, indices of components{more}; "
+                         f"got {choice!r}")  # fmt: skip
+    return tuple(tuple(line) for line in values.tolist()) if values.ndim == 2 else tuple(values.tolist())

@@ -1,4 +1,4 @@
-"""Stochastic gradients on softmax logits, means and log-Cholesky factors, by any torch optimiser, without autograd."""
+"""Stochastic gradients on softmax logits, means and what is free in covariances, by any torch optimiser."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..kernels.parameters import Parameters
+from ..kernels.parameters import Factors, Parameters
 from ..kernels.stats import Stats
 from ..mixture._mixture import Mixture
 from .constants import per_coordinate
@@ -17,6 +17,7 @@ from .contract import Method, State
 from .fixed import Fixed, refuse_other_kinds
 from .prior import Prior
 from .schedule import Decaying, Schedule, at_epoch, checked_schedule
+from .structures import FULL, Covariances, Structure, as_structure
 
 RATE = Decaying(0.02)
 CAPTURABLE = (torch.optim.Adam, torch.optim.AdamW)
@@ -25,11 +26,12 @@ OptimizerMaker = Callable[..., torch.optim.Optimizer]
 
 @dataclass(frozen=True)
 class SGDState(State):
-    """Parameters that the optimiser moves in place: logits (k,), means (k, d), factors (k, d, d) with log diagonals."""
+    """Parameters that the optimiser moves in place: logits (k,), means (k, d), and what is free in covariances."""
 
     logits: Tensor
     means: Tensor
-    factors: Tensor
+    free: tuple[Tensor, ...]
+    structure: Structure
     seen: Tensor
     optimizer: torch.optim.Optimizer
     held_weights: Tensor
@@ -37,13 +39,27 @@ class SGDState(State):
 
     def parameters(self) -> Parameters:
         """Log-weights, means and covariances, as kernels want them."""
-        L = self.cholesky()
-        return Parameters(self.log_weights(), self.means.detach(), L @ L.mT)
+        return Parameters(self.log_weights(), self.means.detach(), self.shape.V)
 
-    def cholesky(self) -> Tensor:
-        """L (k, d, d) with V = L L^T."""
-        C = self.factors.detach()
-        return C.tril(-1) + torch.diag_embed(C.diagonal(dim1=-2, dim2=-1).exp())
+    @property
+    def shape(self) -> Covariances:
+        """The covariances with their factors."""
+        return self.structure.made(self.detached, *self.means.shape)
+
+    @property
+    def detached(self) -> tuple[Tensor, ...]:
+        """What is free in covariances, as plain numbers."""
+        return tuple(tensor.detach() for tensor in self.free)
+
+    @property
+    def factors(self) -> Factors | None:  # type: ignore[override]
+        """Gradients read no more of G than factors do."""
+        return self.shape.factors
+
+    def named(self) -> dict[str, Tensor]:
+        """The parameters by name."""
+        named = {"logits": self.logits, "means": self.means}
+        return named | {f"free.{i}": tensor for i, tensor in enumerate(self.free)}
 
     def log_weights(self) -> Tensor:
         """Log of the weights: fixed ones as they were, a softmax of the logits among the others."""
@@ -54,7 +70,7 @@ class SGDState(State):
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything there is to save, the optimiser's own state among it."""
-        saved = {name: getattr(self, name).detach() for name in ("logits", "means", "factors", "seen")}
+        saved = {name: tensor.detach() for name, tensor in self.named().items()} | {"seen": self.seen}
         for index, slots in self.optimizer.state_dict()["state"].items():
             for name, value in slots.items():
                 saved[f"optimizer.{index}.{name}"] = torch.as_tensor(value).detach()
@@ -70,6 +86,7 @@ class SGD(Method):
     prior          :class:`Prior`, meaning the same in every method
     trace_penalty  the paper's own penalty: w / trace(V_j) for each component is added to the summed loss of all rows
     fixed          :class:`Fixed`: parameters that are held
+    covariance     what covariances may look like: a word or a :class:`LowRank`, as in :func:`fit`
     """
 
     rate: Schedule = RATE
@@ -79,28 +96,34 @@ class SGD(Method):
     trace_penalty: float = 0.0
     fixed: Fixed | None = None
     scale: tuple[float, ...] | None = None
+    covariance: Structure = FULL
 
     def __post_init__(self) -> None:
         checked_schedule(self.rate, "rate")
         refuse_other_kinds(self)
+        object.__setattr__(self, "covariance", as_structure(self.covariance))
         if not self.trace_penalty >= 0:
             raise ValueError(f"trace_penalty must not be negative, got {self.trace_penalty!r}")
 
     def init(self, mixture: Mixture, device: torch.device | str = "cpu") -> SGDState:
         """The state that stands for a mixture."""
         log_weights, means, V = mixture.tensors(device)
-        L, failed = torch.linalg.cholesky_ex(V)
+        self.covariance.refuse(mixture.k, mixture.d, self.fixed)
+        self.covariance.refuse_held(V, log_weights.exp(), self.fixed)
+        shape = self.covariance.nearest(V, log_weights.exp())
+        failed = torch.linalg.cholesky_ex(shape.V).info
         if bool(failed.any()):
             j = int(failed.nonzero()[0, 0])
             raise ValueError(
                 f"SGD needs positive definite covariances to start from; that of component {j} is singular"
             )
-        factors = L.tril(-1) + torch.diag_embed(L.diagonal(dim1=-2, dim2=-1).log())
-        logits, means, factors = (torch.nn.Parameter(t) for t in (log_weights.clone(), means, factors))
+        logits, means, *free = (
+            torch.nn.Parameter(t) for t in (log_weights.clone(), means, *self.covariance.free(shape))
+        )
         fixed = (self.fixed or Fixed()).mask("weights", mixture.k, device)
         seen = torch.zeros((), dtype=torch.float64, device=device)
-        optimizer = self._make_optimizer([logits, means, factors], float(at_epoch(self.rate, 0.0)))
-        return SGDState(logits, means, factors, seen, optimizer, log_weights.exp(), fixed)
+        optimizer = self._make_optimizer([logits, means, *free], float(at_epoch(self.rate, 0.0)))
+        return SGDState(logits, means, tuple(free), self.covariance, seen, optimizer, log_weights.exp(), fixed)
 
     def _make_optimizer(self, parameters: list[Tensor], rate: float) -> torch.optim.Optimizer:
         options = dict(self.options or {})
@@ -114,8 +137,8 @@ class SGD(Method):
 
     def restore(self, state: SGDState, tensors: Mapping[str, Tensor]) -> SGDState:
         """The state whose tensors were saved, written into ``state``."""
-        for name in ("logits", "means", "factors", "seen"):
-            getattr(state, name).data.copy_(tensors[name])
+        for name, tensor in (state.named() | {"seen": state.seen}).items():
+            tensor.data.copy_(tensors[name])
         parameters = [p for group in state.optimizer.param_groups for p in group["params"]]
         on_device = any(group.get("capturable") for group in state.optimizer.param_groups)
         state.optimizer.state.clear()
@@ -129,33 +152,27 @@ class SGD(Method):
 
     def update(self, state: SGDState, stats: Stats, total: float) -> SGDState:
         """One optimiser step from the sums over a batch; ``total`` is the weight of the data set."""
-        n, L = stats.rows, state.cholesky()
-        q, g, G = stats.q, stats.g, stats.G + self._penalty(L, n / total)
+        n = stats.rows
+        q, g, G = stats.q, stats.g, stats.G + self._penalty(state.shape.V, n / total)
         alpha = state.log_weights().exp()
         if self.prior is not None:
             q = q + (n / total) * (self.prior.concentration - 1)
         free = ~state.fixed_weights
         share = torch.where(free, alpha, 0.0) / torch.where(free, alpha, 0.0).sum()
         on_logits = torch.where(free, q - torch.where(free, q, 0.0).sum() * share, 0.0)
-        on_factors = (G @ L).tril()
-        diagonal = on_factors.diagonal(dim1=-2, dim2=-1)
-        diagonal.mul_(L.diagonal(dim1=-2, dim2=-1))
+        on_free = self.covariance.pulled_back(state.detached, G)
         rows = n.clamp(min=1e-300)  # a batch of no weight has no gradient
-        self._apply(state, [-on_logits / rows, -g / rows, -on_factors / rows], state.seen / total)
+        self._apply(state, [-gradient / rows for gradient in (on_logits, g, *on_free)], state.seen / total)
         return replace(state, seen=state.seen + n)
 
     def _apply(self, state: SGDState, gradients: list[Tensor], epoch: Tensor) -> None:
-        fixed = self.fixed or Fixed()
-        k = len(state.logits)
-        for name, gradient in zip(("logits", "means", "factors"), gradients, strict=True):
-            getattr(state, name).grad = gradient
+        for parameter, gradient in zip(state.named().values(), gradients, strict=True):
+            parameter.grad = gradient
         held = []
-        for name, what in (("means", "means"), ("factors", "covariances")):
-            if getattr(fixed, what) is not False:
-                mask = fixed.mask(what, k, gradients[0].device)
-                parameter = getattr(state, name)
-                parameter.grad[mask] = 0.0
-                held.append((parameter, mask, parameter.detach()[mask].clone()))
+        for parameter, mask in self._held(state):
+            assert parameter.grad is not None
+            parameter.grad[mask] = 0.0
+            held.append((parameter, mask, parameter.detach()[mask].clone()))
         rate = at_epoch(self.rate, epoch)
         for group in state.optimizer.param_groups:
             if isinstance(group["lr"], Tensor):
@@ -166,16 +183,23 @@ class SGD(Method):
         for parameter, mask, values in held:
             parameter.data[mask] = values
 
-    def _penalty(self, L: Tensor, share: Tensor) -> Tensor | float:
+    def _held(self, state: SGDState) -> list[tuple[Tensor, Tensor]]:
+        """Parameters that are held in part, and which part of each."""
+        fixed, (k, d), device = self.fixed or Fixed(), state.means.shape, state.seen.device
+        held = [] if fixed.means is False else [(state.means, fixed.coordinates(k, d, device))]
+        if fixed.covariances is not False:
+            mask = fixed.mask("covariances", k, device)
+            held += [(tensor, mask[: len(tensor)]) for tensor in state.free]  # one for all is held by all
+        return held
+
+    def _penalty(self, V: Tensor, share: Tensor) -> Tensor | float:
         """What prior and trace penalty add to G of a batch that is a ``share`` of the data."""
         added: Tensor | float = 0.0
         if self.prior is not None:
-            eye = torch.eye(L.shape[-1], dtype=L.dtype, device=L.device).expand_as(L)
-            root = torch.linalg.solve_triangular(L, eye, upper=False)
-            added = share * self.prior.gradient(root.mT @ root)
+            added = share * self.prior.gradient(torch.cholesky_inverse(torch.linalg.cholesky_ex(V)[0]))
         if self.trace_penalty:
-            units = per_coordinate(self.scale or 1.0, L) ** 2
-            trace = ((L * L).sum(-1) * units).sum(-1)
+            units = per_coordinate(self.scale or 1.0, V) ** 2
+            trace = (V.diagonal(dim1=-2, dim2=-1) * units).sum(-1)
             added = added + share * torch.diag_embed(2 * self.trace_penalty * units / trace[:, None] ** 2)
         return added
 
@@ -188,6 +212,10 @@ class SGD(Method):
     def with_prior(self, prior: Prior) -> SGD:
         """The same method with a prior."""
         return replace(self, prior=prior)
+
+    def with_covariance(self, covariance: Structure) -> SGD:
+        """The same method for covariances of a structure."""
+        return replace(self, covariance=covariance)
 
     @property
     def recordable(self) -> bool:
@@ -206,4 +234,4 @@ class SGD(Method):
     def standardized(self, scale: Sequence[float]) -> SGD:
         """The same method for coordinates divided by ``scale``: priors and penalties stay in the user's units."""
         prior = None if self.prior is None else self.prior.standardized(scale)
-        return replace(self, prior=prior, scale=tuple(scale))
+        return replace(self, prior=prior, scale=tuple(scale), covariance=self.covariance.standardized(scale))

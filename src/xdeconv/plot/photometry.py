@@ -39,6 +39,7 @@ MAGNITUDES = (
     "absmag",
     "g_mag",
     "gmag",
+    "gmag",
     "vt_mag",
     "vmag",
     "hp_mag",
@@ -144,11 +145,16 @@ def _rows(ax: Axes, values: Array, S: Array, points: int) -> None:
         ax.errorbar([x], [y], xerr=sd[:1], yerr=sd[1:], color="tab:red", capsize=2, label="median error")
 
 
-def _photometry(mixture: Mixture) -> list[str]:
-    """The colour and the magnitude among the labels."""
-    known = {label.lower(): label for label in mixture.labels or ()}
+def colour_and_magnitude(labels: Sequence[str]) -> list[str]:
+    """The colour and the magnitude among the labels, or fewer."""
+    known = {label.lower().replace("-", "_"): label for label in labels}
     chosen = [next((known[name] for name in names if name in known), None) for names in (COLOURS, MAGNITUDES)]
-    if None in chosen:
+    return [name for name in chosen if name is not None]
+
+
+def _photometry(mixture: Mixture) -> list[str]:
+    chosen = colour_and_magnitude(mixture.labels or ())
+    if len(chosen) < 2:
         what = f"the model has {list(mixture.labels)}" if mixture.labels else "the model has no labels"
         raise ValueError(f"which coordinates are colour and magnitude? Name them: {what}")
-    return [name for name in chosen if name is not None]
+    return chosen

@@ -21,7 +21,7 @@ def to_array(values: Any, name: str) -> Array:
     """Anything array-like as float64: NumPy, torch, tables of any kind, Quantities, masked arrays (NaN)."""
     if isinstance(values, Tensor):
         values = values.detach().cpu().numpy()
-    if hasattr(values, "toarray"):
+    if tabular.is_sparse(values):
         raise ValueError(f"{name} is sparse, which is not supported: pass {name}.toarray()")
     values = tabular.numbers(values, name)
     if np.iscomplexobj(values):
@@ -29,7 +29,7 @@ def to_array(values: Any, name: str) -> Array:
     try:
         if type(values).__module__.startswith("pandas"):  # without names
             return _of_pandas(values, name)
-        if hasattr(values, "filled") and hasattr(values, "mask"):
+        if tabular.is_masked(values):
             values = np.ma.filled(np.ma.asarray(values).astype(np.float64), np.nan)
         return tabular.exact_floats(values, name)
     except tabular.Inexact:

@@ -1,50 +1,277 @@
-"""Sources: rows that can be gone through again and again, in an order that is a pure function of (seed, epoch)."""
+"""Sources: rows that can be gone through again and again, in an order that is a pure function of (seed, epoch).
+
+To write one, subclass :class:`Source` and say how many rows there are, of how many dimensions, and what the batches of
+a pass are; everything else that a fit may ask has an answer that works, and that a source which knows better overrides.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
+from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
+from ..system.files import checksum
 from . import tables as tabular
-from .batch import Batch
+from .batch import Batch, concatenate, packed_size
 from .prefetch import prefetched_to
+from .thinning import within
 
+__all__ = ["ArraySource", "Source", "as_source", "permutation"]
 CHUNK_ROWS = 1 << 22  # rows of a batch when no size is asked for
+POOL_ROWS = 1 << 20  # rows that are shuffled together where a source does not shuffle by itself
+SPARE = 1.2  # times more rows than a sample wants, so that a hash seldom finds too few
 
 
-@runtime_checkable
-class Source(Protocol):
-    """Rows that a fit goes through once an epoch."""
+class Source(ABC):
+    """Rows that a fit goes through once in every pass.
+
+    ``rows``, ``dim`` and ``batches`` must be written, as properties and a method; the rest works without.
+
+    Examples
+    --------
+    >>> class Ramp(Source):
+    ...     rows, dim = 1000, 1
+    ...     def batches(self, epoch, *, rank=0, world=1):
+    ...         yield Batch.from_arrays([[float(i)] for i in range(rank, 1000, world)], error=[0.5])
+    >>> Ramp().sample(3, seed=0)
+    Batch(rows=3, p=1, d=1, noise=diagonal shared)
+    """
+
+    # What a source must say
 
     @property
+    @abstractmethod
     def rows(self) -> int:
-        """How many there are."""
+        """How many rows there are, on all ranks together."""
 
     @property
+    @abstractmethod
     def dim(self) -> int:
         """Latent dimensions d."""
 
+    @abstractmethod
+    def batches(self, epoch: int, *, rank: int = 0, world: int = 1) -> Iterator[Batch]:
+        """One pass over all rows, in the same order every time, in batches of bounded size.
+
+        Parameters
+        ----------
+        epoch : int
+            The number of the pass; only sources that shuffle need it.
+        rank, world : int
+            Of ``world`` processes, each gets its own disjoint part of the rows.
+
+        Returns
+        -------
+        iterator of Batch
+            Rows in float64 on the CPU, in the user's units.
+        """
+
+    # What it may say
+
     @property
     def labels(self) -> tuple[str, ...] | None:
-        """Names of the d coordinates."""
+        """Names of the d coordinates, if they have any."""
+        return None
 
     @property
     def units(self) -> tuple[str, ...] | None:
-        """Units of the d coordinates."""
+        """Units of the d coordinates, if they have any."""
+        return None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know of the rows: rows dropped, files skipped."""
+        return ()
+
+    @property
+    def has_log_prior(self) -> bool:
+        """Whether batches have log-priors, which name components, so that none is moved."""
+        return False
+
+    @property
+    def read_again(self) -> bool:
+        """Whether the user wants the rows read in every pass, wherever they would fit."""
+        return False
+
+    @property
+    def remote(self) -> bool:
+        """Whether the rows live elsewhere and :meth:`sum` sends the work there."""
+        return False
+
+    @property
+    def resident_bytes(self) -> int:
+        """Memory of the rows that it holds here; 0 for a stream."""
+        return 0
+
+    def pool_bytes(self, batch_rows: int | None) -> int:
+        """Memory of the rows that are shuffled together.
+
+        Parameters
+        ----------
+        batch_rows : int or None
+            Rows of a batch; None for a pass in order.
+
+        Returns
+        -------
+        int
+            Bytes: of the pool, the pool shuffled, and the next one.
+        """
+        rows = 0 if batch_rows is None else min(self.rows, max(batch_rows, POOL_ROWS))
+        return 3 * 8 * rows * (self.dim + packed_size(self.dim))
+
+    def stamp(self) -> dict[str, Any]:
+        """What changes when the rows do, as JSON.
+
+        Returns
+        -------
+        dict
+            By default their number and names, which other rows may share.
+        """
+        return {"rows": self.rows, "dim": self.dim, "labels": list(self.labels or ())}
+
+    # What it can do
 
     def arranged(self, batch_rows: int | None, seed: int) -> Source:
-        """The same rows: shuffled batches of a size (the last may be smaller), or all rows in their own order."""
+        """The same rows, cut otherwise.
 
-    def batches(self, epoch: int, *, rank: int = 0, world: int = 1) -> Iterator[Batch]:
-        """One pass; of ``world`` ranks, each gets its own disjoint part."""
+        Parameters
+        ----------
+        batch_rows : int or None
+            Rows of a shuffled batch (the last may be smaller); None for all rows in their own order.
+        seed : int
+            What the order of every pass depends on, beside its number.
+
+        Returns
+        -------
+        Source
+            By default rows are shuffled in pools of 2^20.
+        """
+        return self if batch_rows is None else PooledSource(self, batch_rows, seed)
+
+    def sample(self, size: int, seed: int) -> Batch:
+        """Some rows from all over, shuffled.
+
+        Parameters
+        ----------
+        size : int
+            At most so many; all rows if there are no more.
+        seed : int
+            The same seed gives the same rows.
+
+        Returns
+        -------
+        Batch
+            By default from one pass over all rows.
+        """
+        share = min(1.0, SPARE * size / max(self.rows, 1))
+        whole = _joined(list(_thinned(self.arranged(None, 0).batches(0), seed, 0.0, share)), self)
+        return whole.rows(permutation(whole.n, seed, -2)[:size].to(whole.device))
+
+    def split(self, fraction: float, seed: int) -> tuple[Source, Source]:
+        """Rows to fit, and rows to hold out.
+
+        Parameters
+        ----------
+        fraction : float
+            Of the rows, to be held out.
+        seed : int
+            The same seed holds out the same rows.
+
+        Returns
+        -------
+        tuple of Source
+            All but the fraction, and the fraction.
+        """
+        refuse_fraction(fraction)
+        held = PartSource.of(self, seed, 0.0, fraction)
+        train = PartSource(self, seed, fraction, 1.0, self.rows - held.rows)
+        if not (train.rows and held.rows):
+            raise ValueError(f"{self.rows} rows are too few to hold out {fraction:.3g} of them")
+        return train, held
+
+    def standardized(self, shift: Tensor, scale: Tensor, device: torch.device, dtype: torch.dtype) -> Source:
+        """The source in the latent coordinates (v - shift) / scale; log-likelihoods stay the user's.
+
+        Parameters
+        ----------
+        shift, scale : torch.Tensor (d,)
+            Float64, on the CPU.
+        device : torch.device
+            Where batches are wanted.
+        dtype : torch.dtype
+            Their number type.
+
+        Returns
+        -------
+        Source
+            By default batches are converted as they come.
+        """
+        return StandardizedSource(self, shift, scale, device, dtype)
+
+    def sum(self, function: Callable[[Batch], Tensor], *, rank: int = 0, world: int = 1) -> Tensor:
+        """The sum of function(batch) over a rank's rows.
+
+        Parameters
+        ----------
+        function : callable
+            From a batch to a tensor of numbers, which add up.
+        rank, world : int
+            Which part of the rows.
+
+        Returns
+        -------
+        torch.Tensor
+            Float64, added in the order of the batches; a plain 0 where there are none.
+        """
+        total = torch.zeros((), dtype=torch.float64)
+        for batch in self.batches(0, rank=rank, world=world):
+            term = function(batch)
+            total = total.to(term.device) + term
+        return total
+
+    def held(self) -> Source:
+        """The rows in memory where that is the better place for them; by default they stay a stream.
+
+        Returns
+        -------
+        Source
+            The same rows.
+        """
+        return self
+
+    def load(self) -> ArraySource:
+        """All rows in memory, in their own order.
+
+        Returns
+        -------
+        ArraySource
+            The same rows.
+        """
+        return ArraySource(_joined(list(self.arranged(None, 0).batches(0)), self), self.labels, self.units)
 
 
 @dataclass(frozen=True)
-class ArraySource:
-    """Rows held in memory, on the host or on a device."""
+class ArraySource(Source):
+    """Rows held in memory, on the host or on a device.
+
+    Parameters
+    ----------
+    batch : Batch
+        The rows.
+    labels : tuple of str, optional
+        Names of the d coordinates.
+    units : tuple of str, optional
+        Units of the d coordinates.
+    batch_rows : int, optional
+        Rows of a shuffled batch; without, a pass is in order.
+    seed : int, default 0
+        What the order of every pass depends on, beside its number.
+    """
 
     batch: Batch
     labels: tuple[str, ...] | None = None
@@ -60,12 +287,75 @@ class ArraySource:
     def dim(self) -> int:
         return self.batch.d
 
+    @property
+    def has_log_prior(self) -> bool:
+        return self.batch.log_prior is not None
+
+    @property
+    def resident_bytes(self) -> int:
+        """In float64, whatever they are in."""
+        tensors = (self.batch.x, self.batch.noise, self.batch.projection, self.batch.weight)
+        return sum(8 * t.numel() for t in tensors if t is not None)
+
+    def pool_bytes(self, batch_rows: int | None) -> int:
+        """Nothing beside the rows themselves.
+
+        Parameters
+        ----------
+        batch_rows : int or None
+            Rows of a batch.
+
+        Returns
+        -------
+        int
+            0.
+        """
+        return 0
+
+    def stamp(self) -> dict[str, Any]:
+        """A checksum of all there is.
+
+        Returns
+        -------
+        dict
+            As JSON.
+        """
+        b = self.batch
+        tensors = (b.x, b.noise, b.projection, b.weight, b.log_prior, b.label)
+        return {**super().stamp(), "checksum": checksum(*(t.cpu().numpy() for t in tensors if t is not None))}
+
     def arranged(self, batch_rows: int | None, seed: int) -> ArraySource:
-        """The same rows, cut into shuffled batches, or whole and in order."""
+        """The same rows, cut into shuffled batches, or whole and in order.
+
+        Parameters
+        ----------
+        batch_rows : int or None
+            Rows of a batch; None for a pass in order.
+        seed : int
+            What the order of every pass depends on, beside its number.
+
+        Returns
+        -------
+        ArraySource
+            The same rows.
+        """
         return replace(self, batch_rows=batch_rows, seed=seed)
 
     def batches(self, epoch: int, *, rank: int = 0, world: int = 1) -> Iterator[Batch]:
-        """One pass, in an order that depends on the seed and the epoch alone."""
+        """One pass, in an order that depends on the seed and the epoch alone.
+
+        Parameters
+        ----------
+        epoch : int
+            The number of the pass.
+        rank, world : int
+            Of ``world`` processes, each gets its own disjoint part of the rows.
+
+        Returns
+        -------
+        iterator of Batch
+            Rows as they are held.
+        """
         if self.batch_rows is None:
             start, stop = rank * self.rows // world, (rank + 1) * self.rows // world
             yield from self.batch.rows(slice(start, stop)).chunks(CHUNK_ROWS)
@@ -74,42 +364,144 @@ class ArraySource:
         shuffled = self.batch.rows(order[rank::world])
         yield from shuffled.chunks(self.batch_rows)
 
+    def sample(self, size: int, seed: int) -> Batch:
+        """Some rows, shuffled, or all of them as they are if there are no more.
 
-def permutation(n: int, seed: int, epoch: int) -> torch.Tensor:
-    """A random order of n rows, the same for the same seed and epoch."""
+        Parameters
+        ----------
+        size : int
+            At most so many.
+        seed : int
+            The same seed gives the same rows.
+
+        Returns
+        -------
+        Batch
+            The rows.
+        """
+        if self.rows <= size:
+            return self.batch
+        return self.batch.rows(permutation(self.rows, seed, 0)[:size].to(self.batch.device))
+
+    def split(self, fraction: float, seed: int) -> tuple[ArraySource, ArraySource]:
+        """Rows to fit, and rows to hold out, in memory too.
+
+        Parameters
+        ----------
+        fraction : float
+            Of the rows, to be held out.
+        seed : int
+            The same seed holds out the same rows.
+
+        Returns
+        -------
+        tuple of ArraySource
+            All but the fraction, and the fraction.
+        """
+        refuse_fraction(fraction)
+        order = permutation(self.rows, seed, -1)
+        held = max(1, round(fraction * self.rows))
+        if held >= self.rows:
+            raise ValueError(f"{self.rows} rows are too few to hold out {fraction:.3g} of them")
+        parts = order[held:].sort().values, order[:held].sort().values
+        train, test = (replace(self, batch=self.batch.rows(part.to(self.batch.device))) for part in parts)
+        return train, test
+
+    def standardized(self, shift: Tensor, scale: Tensor, device: torch.device, dtype: torch.dtype) -> ArraySource:
+        """The rows in the latent coordinates (v - shift) / scale, converted once.
+
+        Parameters
+        ----------
+        shift, scale : torch.Tensor (d,)
+            Float64, on the CPU.
+        device : torch.device
+            Where they are wanted.
+        dtype : torch.dtype
+            Their number type.
+
+        Returns
+        -------
+        ArraySource
+            The same rows.
+        """
+        return replace(self, batch=self.batch.standardized(shift, scale).to(device, dtype))
+
+    def load(self) -> ArraySource:
+        """Itself.
+
+        Returns
+        -------
+        ArraySource
+            The same.
+        """
+        return self
+
+
+def as_source(data: object, hold: bool = True, **arrays: object) -> Source:
+    """Anything that has rows, as a source.
+
+    Parameters
+    ----------
+    data : array-like (n, p), table, Batch or Source
+        Rows; NaN is missing.
+    hold : bool, default True
+        Whether a source may be held in memory where it is small.
+    **arrays : array-like
+        noise, error, projection, weight, log_prior and label of an array or a table.
+
+    Returns
+    -------
+    Source
+        A source as it is or held, everything else as rows in memory.
+    """
+    given = [name for name, value in arrays.items() if value is not None]
+    if isinstance(data, (Batch, Source)):
+        if given:
+            raise ValueError(f"{type(data).__name__} carries its own {', '.join(given)}: give them there")
+        if isinstance(data, Batch):
+            return ArraySource(data)
+        return data.held() if hold else data
+    columns = tabular.names(data)
+    arrays = {name: tabular.in_order(value, columns or ()) if columns else value for name, value in arrays.items()}
+    batch = Batch.from_arrays(data, **arrays)  # type: ignore[arg-type]
+    if batch.projection is not None:
+        return ArraySource(batch)
+    return ArraySource(batch, tuple(columns) if columns else None, tabular.column_units(data))
+
+
+def permutation(n: int, seed: int, epoch: int) -> Tensor:
+    """A random order of rows, the same for the same seed and epoch.
+
+    Parameters
+    ----------
+    n : int
+        How many rows.
+    seed, epoch : int
+        What it depends on.
+
+    Returns
+    -------
+    torch.Tensor (n,)
+        Their places.
+    """
     generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % (1 << 63))
     return torch.randperm(n, generator=generator)
 
 
-def sample_rows(source: Source, size: int, seed: int) -> Batch:
-    """Up to ``size`` rows of a source, shuffled: all of them if there are no more."""
-    from .batch import concatenate
+def refuse_fraction(fraction: float) -> None:
+    """Refuse to hold out all rows, none, or more than there are."""
+    if not 0 < fraction < 1:
+        raise ValueError(f"the fraction to hold out must lie between 0 and 1, got {fraction}")
 
-    if isinstance(source, ArraySource):
-        if source.rows <= size:
-            return source.batch
-        return source.batch.rows(permutation(source.rows, seed, 0)[:size].to(source.batch.device))
-    if hasattr(source, "sample"):  # a stream knows better than to read whatever comes first
-        return source.sample(size, seed)
-    found: list[Batch] = []
-    missing = min(size, source.rows)
-    for batch in source.arranged(max(1, missing), seed).batches(0):
-        found.append(batch.rows(slice(0, missing)))
-        missing -= found[-1].n
-        if missing <= 0:
-            break
-    return found[0] if len(found) == 1 else concatenate(found)
+
+# Views of another source: the same rows, otherwise
 
 
 @dataclass(frozen=True)
-class StandardizedSource:
-    """A source in latent coordinates (v - shift) / scale, on a device and in a type; likelihoods stay the user's."""
+class View(Source):
+    """A source made of another one: what it does not change is asked there."""
 
     source: Source
-    shift: torch.Tensor
-    scale: torch.Tensor
-    device: torch.device
-    dtype: torch.dtype
 
     @property
     def rows(self) -> int:
@@ -127,6 +519,76 @@ class StandardizedSource:
     def units(self) -> tuple[str, ...] | None:
         return self.source.units
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self.source.notes
+
+    @property
+    def has_log_prior(self) -> bool:
+        return self.source.has_log_prior
+
+    @property
+    def read_again(self) -> bool:
+        return self.source.read_again
+
+
+@dataclass(frozen=True)
+class PooledSource(View):
+    """Batches of a size from rows in order, shuffled in pools of 2^20."""
+
+    batch_rows: int
+    seed: int
+
+    def arranged(self, batch_rows: int | None, seed: int) -> Source:
+        """The same rows, cut otherwise."""
+        return self.source.arranged(batch_rows, seed)
+
+    def batches(self, epoch: int, *, rank: int = 0, world: int = 1) -> Iterator[Batch]:
+        """One pass; the order within a pool depends on the seed and the epoch."""
+
+        def shuffled(pool: Batch, turn: int) -> Batch:
+            return pool.rows(permutation(pool.n, self.seed + 7919 * (turn + 1), epoch).to(pool.device))
+
+        pools = _pools(self.source.batches(epoch, rank=rank, world=world), max(POOL_ROWS, self.batch_rows))
+        return mixed(pools, self.batch_rows, shuffled)
+
+
+@dataclass(frozen=True)
+class PartSource(View):
+    """The rows whose hash of their place lies in [low, high): the same in every pass, and fair."""
+
+    seed: int
+    low: float
+    high: float
+    count: int
+
+    @classmethod
+    def of(cls, source: Source, seed: int, low: float, high: float) -> PartSource:
+        """The part, counted."""
+        starts = range(0, source.rows, CHUNK_ROWS)
+        places = (np.arange(start, min(start + CHUNK_ROWS, source.rows)) for start in starts)
+        return cls(source, seed, low, high, sum(int(within(some, seed, low, high).sum()) for some in places))
+
+    @property
+    def rows(self) -> int:
+        return self.count
+
+    def batches(self, epoch: int, *, rank: int = 0, world: int = 1) -> Iterator[Batch]:
+        """One pass: every rank reads all rows, because only their places tell which are wanted."""
+        whole = self.source.arranged(None, 0).batches(0)
+        for batch in _thinned(whole, self.seed, self.low, self.high):
+            yield batch if world == 1 else batch.rows(torch.arange(rank, batch.n, world, device=batch.device))
+
+
+@dataclass(frozen=True)
+class StandardizedSource(View):
+    """A source in latent coordinates (v - shift) / scale, on a device and in a type; likelihoods stay the user's."""
+
+    shift: Tensor
+    scale: Tensor
+    device: torch.device
+    dtype: torch.dtype
+
     def arranged(self, batch_rows: int | None, seed: int) -> StandardizedSource:
         """The same rows, cut otherwise."""
         return replace(self, source=self.source.arranged(batch_rows, seed))
@@ -137,55 +599,47 @@ class StandardizedSource:
 
     def sample(self, size: int, seed: int) -> Batch:
         """Up to ``size`` rows, shuffled."""
-        return self.convert(sample_rows(self.source, size, seed))
+        return self.convert(self.source.sample(size, seed))
 
     def convert(self, batch: Batch) -> Batch:
         """One batch, standardised in float64, then cast and moved."""
         return batch.standardized(self.shift, self.scale).to(self.device, self.dtype)
 
 
-def standardized(
-    source: Source, shift: torch.Tensor, scale: torch.Tensor, device: torch.device, dtype: torch.dtype
-) -> Source:
-    """A source in other coordinates: held ones are converted once, streams batch by batch."""
-    if hasattr(source, "standardized"):  # a stream that can do it while it reads
-        return source.standardized(shift, scale, device, dtype)
-    moved = StandardizedSource(source, shift, scale, device, dtype)
-    if isinstance(source, ArraySource):
-        return replace(source, batch=moved.convert(source.batch))
-    return moved
+def mixed(pools: Iterator[list[Batch]], size: int, shuffled: Callable[[Batch, int], Batch]) -> Iterator[Batch]:
+    """Batches of a size from rows of a pool, shuffled together; what is left over joins the next pool."""
+    rest: list[Batch] = []
+    for turn, pool in enumerate(pools):
+        whole = shuffled(concatenate([*rest, *pool]), turn)
+        last = whole.n - whole.n % size
+        yield from whole.rows(slice(0, last)).chunks(size) if last else ()
+        rest = [whole.rows(slice(last, whole.n))] if last < whole.n else []
+    yield from rest
 
 
-def as_source(data: object, hold: bool = True, **arrays: object) -> Source:
-    """A Source, small ones held in memory if ``hold``; a Batch, an array or a table of numbers as rows in memory."""
-    given = [name for name, value in arrays.items() if value is not None]
-    if isinstance(data, (Batch, Source)):
-        if given:
-            raise ValueError(f"{type(data).__name__} carries its own {', '.join(given)}: give them there")
-        if isinstance(data, Batch):
-            return ArraySource(data)
-        return data.held() if hold and hasattr(data, "held") else data
-    columns = tabular.names(data)
-    arrays = {name: tabular.in_order(value, columns or ()) if columns else value for name, value in arrays.items()}
-    batch = Batch.from_arrays(data, **arrays)  # type: ignore[arg-type]
-    if batch.projection is not None:
-        return ArraySource(batch)
-    return ArraySource(batch, tuple(columns) if columns else None, tabular.column_units(data))
+def _pools(batches: Iterator[Batch], rows: int) -> Iterator[list[Batch]]:
+    """Batches in lists of so many rows, or a little more."""
+    pool: list[Batch] = []
+    for batch in batches:
+        pool.append(batch)
+        if sum(b.n for b in pool) >= rows:
+            yield pool
+            pool = []
+    if pool:
+        yield pool
 
 
-def split(source: Source, fraction: float, seed: int) -> tuple[Source, Source]:
-    """Two sources: all but a random ``fraction`` of the rows, and that fraction."""
-    if not 0 < fraction < 1:
-        raise ValueError(f"the fraction to hold out must lie between 0 and 1, got {fraction}")
-    if not isinstance(source, ArraySource):
-        divide = getattr(source, "split", None)
-        if divide is None:
-            raise ValueError(f"{type(source).__name__} cannot hold out a fraction: give validation rows of their own")
-        return divide(fraction, seed)
-    order = permutation(source.rows, seed, -1)
-    held = max(1, round(fraction * source.rows))
-    if held >= source.rows:
-        raise ValueError(f"{source.rows} rows are too few to hold out {fraction:.3g} of them")
-    parts = order[held:].sort().values, order[:held].sort().values
-    train, test = (replace(source, batch=source.batch.rows(part.to(source.batch.device))) for part in parts)
-    return train, test
+def _thinned(batches: Iterator[Batch], seed: int, low: float, high: float) -> Iterator[Batch]:
+    """The rows of a pass whose hash lies in [low, high)."""
+    place = 0
+    for batch in batches:
+        chosen = within(np.arange(place, place + batch.n), seed, low, high)
+        yield batch if chosen.all() else batch.rows(torch.from_numpy(np.flatnonzero(chosen)).to(batch.device))
+        place += batch.n
+
+
+def _joined(batches: list[Batch], source: Source) -> Batch:
+    """One batch of all rows."""
+    if not batches:
+        raise ValueError(f"{type(source).__name__} has no rows")
+    return batches[0] if len(batches) == 1 else concatenate(batches)

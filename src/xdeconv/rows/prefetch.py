@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -64,9 +64,8 @@ def _fill(items: Iterable[Any], ready: queue.Queue[Any], stopped: threading.Even
     except BaseException as problem:
         _put(ready, (None, problem), stopped)
     finally:
-        close = getattr(iterator, "close", None)
-        if close is not None:
-            close()
+        if isinstance(iterator, Generator):
+            iterator.close()
 
 
 def _put(ready: queue.Queue[Any], item: Any, stopped: threading.Event) -> bool:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..system.memory import free
 from .batch import Batch, concatenate
-from .data import ArraySource, Source, StandardizedSource, permutation, sample_rows, standardized
+from .data import ArraySource, Source, StandardizedSource, mixed, permutation
 from .packing import Chunk, common, pack, row_bytes
 from .prefetch import overlapped
 
@@ -29,7 +29,7 @@ GIB = 2.0**30
 
 
 @dataclass(frozen=True)
-class ResidentSource:
+class ResidentSource(Source):
     """Rows in chunks; batches come on ``device``. Of several ranks, each holds its ``part`` = (rank, world) alone."""
 
     chunks: tuple[Chunk, ...]
@@ -59,7 +59,7 @@ class ResidentSource:
         return self.origin.units
 
     @property
-    def bytes(self) -> int:
+    def resident_bytes(self) -> int:
         """Memory of the rows held here."""
         return sum(chunk.memory.numel() for chunk in self.chunks)
 
@@ -80,7 +80,7 @@ class ResidentSource:
     def sample(self, size: int, seed: int) -> Batch:
         """Up to ``size`` rows from all over, shuffled; where only a part is held here, from the source behind it."""
         if self.part[1] > 1:
-            return sample_rows(self.origin, size, seed)
+            return self.origin.sample(size, seed)
         order = permutation(len(self.chunks), seed, -3).tolist()[:SAMPLED]
         share = min(1.0, size / sum(self.chunks[i].rows for i in order))
         found = []
@@ -113,17 +113,13 @@ class ResidentSource:
         return overlapped(chunks, ready, self.device)
 
     def _mixed(self, batches: Iterator[Batch], epoch: int, size: int) -> Iterator[Batch]:
-        """Batches of a size from rows of several chunks, shuffled together; what is left over joins the next ones."""
-        rest: list[Batch] = []
+        """Batches of a size from rows of several chunks, shuffled together."""
         together = max(1, MIXED_ROWS // max(chunk.rows for chunk in self.chunks))
-        turns = iter(lambda: list(islice(batches, together)), [])
-        for turn, group in enumerate(turns):
-            pool = self._alike(concatenate([*rest, *group]))
-            mixed = pool.rows(self._order(pool.n, self.seed + 7919 * (turn + 1), epoch))
-            whole = mixed.n - mixed.n % size
-            yield from mixed.rows(slice(0, whole)).chunks(size) if whole else ()
-            rest = [mixed.rows(slice(whole, mixed.n))] if whole < mixed.n else []
-        yield from rest
+
+        def shuffled(pool: Batch, turn: int) -> Batch:
+            return self._alike(pool).rows(self._order(pool.n, self.seed + 7919 * (turn + 1), epoch))
+
+        return mixed(iter(lambda: list(islice(batches, together)), []), size, shuffled)
 
     def _alike(self, batch: Batch) -> Batch:
         """Batches of one kind, whether these rows miss anything or not: a recorded step fits them all."""
@@ -205,11 +201,11 @@ def placed(source: Source, place: Place) -> tuple[Source, str]:
     where = (place.shift, place.scale, place.device, place.dtype)
     if isinstance(source, ArraySource):
         if place.device.type == "cpu" or not _plain(source.batch) or (place.cache is None and _small(source)):
-            return standardized(source, *where), ""
+            return source.standardized(*where), ""
         stream: Source = StandardizedSource(source, *where)
     else:
-        stream = standardized(source, *where)
-    cache = place.cache or ("none" if getattr(source, "memory", None) is False else None)
+        stream = source.standardized(*where)
+    cache = place.cache or ("none" if source.read_again else None)
     if cache == "none" or (cache is None and place.device.type == "cpu"):
         return stream, "rows are read anew in every pass" if place.cache else ""
     return _kept(stream, cache, place)
@@ -217,7 +213,7 @@ def placed(source: Source, place: Place) -> tuple[Source, str]:
 
 def _kept(stream: Source, cache: Cache | None, place: Place) -> tuple[Source, str]:
     """Exact where it fits; rounded only where the user asked for a place that exact rows do not fit in."""
-    each = row_bytes(sample_rows(stream, JUDGED_ROWS, 0))
+    each = row_bytes(stream.sample(JUDGED_ROWS, 0))
     mine = -(-stream.rows // place.world)
     room = {"device": _device_room(place.device), "host": _host_room()}
     places: list[Cache] = ["device", "host"] if cache is None else [cache]
@@ -240,7 +236,7 @@ def describe(held: ResidentSource, where: str, rounded: bool) -> str:
     rows = sum(chunk.rows for chunk in held.chunks)
     form = "correlations rounded to 16 bits and shrunk by 2e-4 or less" if rounded else "exact"
     place = "on the GPU" if where == "device" else "in host memory"
-    size = f"{held.bytes / GIB:.2f} GiB, {held.bytes / max(rows, 1):.0f} bytes a row"
+    size = f"{held.resident_bytes / GIB:.2f} GiB, {held.resident_bytes / max(rows, 1):.0f} bytes a row"
     return f"{rows:,} rows are kept {place}: {size}, {form}"
 
 

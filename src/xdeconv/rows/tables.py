@@ -1,10 +1,14 @@
-"""Tables that users hand over in memory: the names and units of their columns, and the numbers in them."""
+"""Tables that users hand over in memory: their kind, the names and units of their columns, and the numbers in them.
+
+Other libraries' tables are known by what they have, so that none of these libraries must be there: this is the one file
+that asks an object what it has.
+"""
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -12,6 +16,51 @@ from . import units
 
 Array = np.ndarray
 EXACT = 2**53  # the largest whole number below which a float64 holds every other
+
+
+Kind = Literal["dask", "arrow", "astropy", "columns", "array"]
+
+
+def kind_of(data: Any) -> Kind | None:
+    """What sort of table an object is, by what it has; None for no table."""
+    if hasattr(data, "to_delayed"):
+        return "dask"
+    if hasattr(data, "__arrow_c_stream__"):
+        return "arrow"
+    if hasattr(data, "colnames"):
+        return "astropy"
+    if isinstance(data, Mapping) or (hasattr(data, "columns") and hasattr(data, "to_numpy")):
+        return "columns"
+    return "array" if hasattr(data, "dtype") else None
+
+
+def is_sparse(values: Any) -> bool:
+    """Whether it is a sparse matrix."""
+    return hasattr(values, "toarray")
+
+
+def is_masked(values: Any) -> bool:
+    """Whether values may be hidden by a mask."""
+    return hasattr(values, "filled") and hasattr(values, "mask")
+
+
+def dask_frame(catalogue: Any) -> Any:
+    """A Dask DataFrame, or the one inside an LSDB catalogue."""
+    return catalogue.to_dask_dataframe() if hasattr(catalogue, "to_dask_dataframe") else catalogue
+
+
+def astropy_column(column: Any) -> Any:
+    """A column of an astropy table as an array, masked where it has gaps; a Quantity without its unit."""
+    if hasattr(column, "unmasked"):  # a masked Quantity
+        return np.ma.array(column.unmasked.value, mask=column.mask)
+    if hasattr(column, "mask"):
+        return np.ma.array(np.ma.getdata(column), mask=np.ma.getmaskarray(column))
+    return getattr(column, "value", column)
+
+
+def unit_of(column: Any) -> str:
+    """The unit that a column or an array says, "" where it says none."""
+    return str(getattr(column, "unit", None) or "")
 
 
 class Inexact(ValueError):
@@ -79,7 +128,7 @@ def _index(values: Any) -> Any:
 
 def names(table: Any) -> list[str] | None:
     """Names of a table's columns: pandas, polars, Arrow, astropy, a structured array or a dict; None for no table."""
-    if hasattr(table, "toarray"):  # sparse, and some of these are mappings
+    if is_sparse(table):  # some of which are mappings
         return None
     if isinstance(table, Mapping):
         found = list(table)
@@ -158,7 +207,7 @@ def column_units(table: Any) -> tuple[str, ...] | None:
     if hasattr(table, "schema") and hasattr(table, "column_names"):  # Arrow
         texts = [(table.schema.field(name).metadata or {}).get(b"unit", b"").decode() for name in found]
     else:
-        texts = [str(getattr(_get(table, name), "unit", None) or "") for name in found]
+        texts = [unit_of(_get(table, name)) for name in found]
     return tuple(units.tidy(text) for text in texts) if any(texts) else None
 
 

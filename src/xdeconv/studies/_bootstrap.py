@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,33 +18,13 @@ from ..fitting.progress import describe_epoch
 from ..methods import EM
 from ..mixture._mixture import Coordinate, Mixture
 from ..rows.data import ArraySource, as_source
-from .trials import Show, new_axes, show_trials
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from .bands import LEVELS, Band, checked_grid, checked_levels
+from .trials import Show, show_trials
 
 log = logging.getLogger("xdeconv")
 Array = np.ndarray
-LEVELS = (0.16, 0.84)
 SINGULAR = 1e-12  # of the mean covariance: added where components are compared, so that none is singular
-OWN = ("components", "checkpoint", "resume", "validation")  # of fit's arguments, not for a bootstrap
-
-
-@dataclass(frozen=True)
-class Band:
-    """A density on a grid (m,), and the quantiles (levels, m) of the draws' densities there."""
-
-    grid: Array
-    density: Array
-    levels: tuple[float, ...]
-    quantiles: Array
-
-    def plot(self, ax: Axes | None = None, color: Any = "tab:blue") -> Axes:
-        """The density as a line, the space between the outermost quantiles shaded."""
-        ax = new_axes() if ax is None else ax
-        ax.fill_between(self.grid, self.quantiles.min(0), self.quantiles.max(0), color=color, alpha=0.3, linewidth=0)
-        ax.plot(self.grid, self.density, color=color)
-        return ax
+OWN = ("components", "checkpoint", "validation")  # of fit's arguments, not for a bootstrap
 
 
 @dataclass(frozen=True)
@@ -176,13 +156,9 @@ class Bootstrap:
         return np.array([mixture.score(batch) for mixture in self.mixtures])
 
     def _band(self, lines: Sequence[Mixture], grid: Any, levels: Sequence[float]) -> Band:
-        x = np.asarray(grid, dtype=np.float64)
-        if x.ndim != 1 or not np.isfinite(x).all():
-            raise ValueError(f"grid must be finite values of shape (m,), got shape {x.shape}")
-        if not all(0 <= level <= 1 for level in levels):
-            raise ValueError(f"levels are probabilities between 0 and 1, got {tuple(levels)}")
+        x, bounds = checked_grid(grid), checked_levels(levels)
         first, *others = (_density(line, x) for line in lines)
-        return Band(x, first, tuple(levels), np.quantile(others, list(levels), axis=0))
+        return Band(x, first, bounds, np.quantile(others, bounds, axis=0))
 
 
 def bootstrap(

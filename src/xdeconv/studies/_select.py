@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -16,9 +16,9 @@ from ..fitting.history import Epoch
 from ..fitting.progress import describe_epoch
 from ..methods import described
 from ..mixture._mixture import Mixture
-from ..rows.data import ArraySource, Source, as_source, sample_rows
+from ..rows.data import Source, as_source
 from ..search.growing import grown
-from .scores import identity, mean_log_prob, parts_of
+from .scores import mean_log_prob, parts_of
 from .trials import Results, Show, Trial, new_axes, show_trials
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ Criterion = Literal["held-out", "cv", "bic", "aic"]
 Rule = Literal["best", "one-se"]
 NAMES = {"held-out": "held-out log-likelihood per row", "cv": "cross-validated log-likelihood per row",
          "bic": "BIC", "aic": "AIC"}  # fmt: skip
-OWN = ("components", "mixture", "checkpoint", "resume", "log_prior", "label")  # of fit's arguments, not for a selection
+OWN = ("components", "mixture", "checkpoint", "log_prior", "label")  # of fit's arguments, not for a selection
 SAMPLE_ROWS = 1 << 14  # rows that say which components to split
 
 
@@ -186,7 +186,7 @@ def select(
     source = as_source(data, noise=noise, error=error, projection=projection, weight=weight)
     _refuse_priors(source)
     parts, judges = parts_of(source, criterion, folds, validation, seed)
-    settings = {"criterion": criterion, "seed": seed, "warm": warm, **judges, **identity(source),
+    settings = {"criterion": criterion, "seed": seed, "warm": warm, **judges, "data": source.stamp(),
                 "options": {name: _text(options[name]) for name in sorted(options) if name != "callback"}}  # fmt: skip
     kept = Results(results, settings)
     with show_trials(verbose, len(sizes) * len(parts)) as show:
@@ -246,7 +246,7 @@ class _Study:
                 user(record)
 
         if before is not None and before.k < k:
-            before = grown(before, k, sample_rows(source, SAMPLE_ROWS, seed))
+            before = grown(before, k, source.sample(SAMPLE_ROWS, seed))
         try:
             result = fit(source, None if before else k, mixture=before, **{**self.options, "callback": callback})
         except NumericalTrouble as trouble:
@@ -262,7 +262,7 @@ class _Study:
         return self._fit(source, start.k, start, f"{_name(start.k)}, all rows")
 
     def _where(self) -> dict[str, Any]:
-        return {name: self.options.get(name) for name in ("device", "dtype", "backend")}
+        return {name: self.options.get(name) for name in ("device", "dtype", "options")}
 
 
 def _record(trials: Sequence[Trial], criterion: Criterion) -> Record:
@@ -283,7 +283,7 @@ def _name(k: int) -> str:
 
 
 def _text(value: Any) -> str:
-    return described(value) if hasattr(value, "__dataclass_fields__") else repr(value)
+    return described(value) if is_dataclass(value) else repr(value)
 
 
 def _sizes(components: Iterable[int]) -> list[int]:
@@ -305,6 +305,6 @@ def _refuse_words(criterion: str, rule: str, options: Mapping[str, Any]) -> None
 
 
 def _refuse_priors(source: Source) -> None:
-    if isinstance(source, ArraySource) and source.batch.log_prior is not None:
+    if source.has_log_prior:
         raise ValueError("log_prior has a column for each component, so the number of components cannot be chosen: "
                          "leave it out")  # fmt: skip

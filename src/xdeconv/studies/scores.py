@@ -12,12 +12,11 @@ import torch
 from .. import kernels
 from ..mixture._mixture import Mixture
 from ..rows.batch import Batch
-from ..rows.data import ArraySource, Source, as_source, permutation, split, standardized
-from ..system.files import checksum
+from ..rows.data import ArraySource, Source, as_source, permutation
 
 
 def mean_log_prob(
-    mixture: Mixture, source: Source, device: Any = None, dtype: Any = None, backend: kernels.Backend | None = None
+    mixture: Mixture, source: Source, device: Any = None, dtype: Any = None, options: kernels.Options | None = None
 ) -> tuple[float, float, float]:
     """Mean log-likelihood per unit of weight over a source, its standard error, and the weight of all rows."""
     chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -25,11 +24,11 @@ def mean_log_prob(
     kind = kind or (torch.float32 if chosen.type == "cuda" else torch.float64)
     shift, variance = mixture.mean(), np.diag(mixture.covariance())
     scale = np.sqrt(np.where(variance > 0, variance, 1.0))
-    moved = standardized(source, torch.from_numpy(shift), torch.from_numpy(scale), chosen, kind).arranged(None, 0)
+    moved = source.standardized(torch.from_numpy(shift), torch.from_numpy(scale), chosen, kind).arranged(None, 0)
     parameters = mixture.transformed(-shift / scale, 1 / scale).tensors(chosen)
     sums = torch.zeros(4, dtype=torch.float64, device=chosen)
     for batch in moved.batches(0):
-        found = kernels.log_prob(*parameters, batch, kernels.Options(backend or "auto")).double()
+        found = kernels.log_prob(*parameters, batch, options or kernels.Options()).double()
         w = torch.ones_like(found) if batch.weight is None else batch.weight.double()
         sums += torch.stack([w.sum(), w @ w, w @ found, w @ found**2])
     weight, squares, total, total_squares = sums.tolist()
@@ -49,11 +48,11 @@ def parts_of(
     if criterion != "held-out":
         return [(source, source)], {}
     if isinstance(validation, float):
-        return [split(source, validation, seed)], {"validation": validation}
+        return [source.split(validation, seed)], {"validation": validation}
     judge = as_source(Batch.from_arrays(**validation) if isinstance(validation, Mapping) else validation)
     if judge.dim != source.dim:
         raise ValueError(f"validation has {judge.dim} dimensions and the data {source.dim}")
-    return [(source, judge)], {"validation": identity(judge)}
+    return [(source, judge)], {"validation": judge.stamp()}
 
 
 def _folds(source: Source, folds: int, seed: int) -> list[tuple[Source, Source]]:
@@ -69,13 +68,3 @@ def _folds(source: Source, folds: int, seed: int) -> list[tuple[Source, Source]]
 
 def _rows(source: ArraySource, which: torch.Tensor) -> ArraySource:
     return replace(source, batch=source.batch.rows(which))
-
-
-def identity(source: Source) -> dict[str, Any]:
-    """What tells these rows from others, as JSON; a checksum where they are in memory."""
-    facts = {"rows": source.rows, "dim": source.dim, "labels": list(source.labels or ())}
-    if isinstance(source, ArraySource):
-        tensors = [t for t in (source.batch.x, source.batch.noise, source.batch.projection, source.batch.weight)
-                   if t is not None]  # fmt: skip
-        facts["checksum"] = checksum(*(tensor.cpu().numpy() for tensor in tensors))
-    return facts

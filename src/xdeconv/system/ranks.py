@@ -66,7 +66,7 @@ def _answered(call: Callable[[], Any]) -> None:
         reason = str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
         raise RankLost(
             f"rank {rank()} of {world()} stops: another rank has ended or not answered in time ({reason}). "
-            "Run the same command again with --resume (resume=True): it resumes from the last checkpoint"
+            "Run the same again with --resume, or checkpoint=xd.Checkpoint(path, resume=True): it resumes from there"
         ) from problem
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...rows.tables import kind_of
 from .files import Files, stamped
 from .table import BLOCK_ROWS, Piece, ReadError, Table, natural, numbers, rows_of
 
@@ -43,21 +44,22 @@ def open_table(data: Any, *, names: Sequence[str] | None = None, skip_bad_files:
 def _open_object(data: Any, names: Sequence[str] | None) -> Table:
     if isinstance(data, Table):
         return data
-    if hasattr(data, "to_delayed"):
+    kind = kind_of(data)
+    if kind == "dask":
         from .dask import DaskTable
 
         return DaskTable.open(data)
-    if hasattr(data, "__arrow_c_stream__"):
+    if kind == "arrow":
         from .arrow import memory_table
 
         return memory_table(data, f"{type(data).__module__.split('.')[0]} table")
-    if hasattr(data, "colnames"):
+    if kind == "astropy":
         from .astro import astropy_table
 
         return astropy_table(data, "astropy table")
-    if hasattr(data, "columns") and hasattr(data, "to_numpy"):
+    if kind == "columns" and not isinstance(data, Mapping):
         data = {name: data[name] for name in data.columns}
-    if isinstance(data, Mapping) or hasattr(data, "dtype"):
+    if kind is not None:
         from .numpy_files import array_table
 
         return array_table(data, "array in memory", names)

@@ -7,8 +7,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from ...rows.tables import astropy_column, unit_of
 from .arrow import MemoryTable
 from .files import masked_columns
 from .table import ReadError, need, record_batch
@@ -34,14 +33,6 @@ def astropy_table(table: Any, name: str) -> MemoryTable:
     import pyarrow as pa
 
     flat = [column for column in table.colnames if getattr(table[column], "ndim", 1) == 1]
-    batch = record_batch({column: _plain(table[column]) for column in flat})
-    units = {column: str(table[column].unit) for column in flat if getattr(table[column], "unit", None)}
+    batch = record_batch({column: astropy_column(table[column]) for column in flat})
+    units = {column: unit for column in flat if (unit := unit_of(table[column]))}
     return MemoryTable(masked_columns(pa.Table.from_batches([batch])), units, name)
-
-
-def _plain(column: Any) -> Any:
-    if hasattr(column, "unmasked"):  # a masked Quantity
-        return np.ma.array(column.unmasked.value, mask=column.mask)
-    if hasattr(column, "mask"):
-        return np.ma.array(np.ma.getdata(column), mask=np.ma.getmaskarray(column))
-    return getattr(column, "value", column)

@@ -8,6 +8,7 @@ from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, Any
 
+from ...rows.tables import dask_frame
 from .table import Piece, Table, blocks_of
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class DaskTable(Table):
     def open(cls, data: Any) -> DaskTable:
         """A Dask DataFrame or an LSDB catalogue; partitions are counted where they live."""
         name = f"{type(data).__module__.split('.')[0]} catalogue"
-        frame = data.to_dask_dataframe() if hasattr(data, "to_dask_dataframe") else data
+        frame = dask_frame(data)
         columns = tuple(map(str, frame.columns))
         rows = [int(n) for n in _compute([_delayed(len)(part) for part in frame[[frame.columns[0]]].to_delayed()])]
         pieces = tuple(Piece(name, "partition", i, n) for i, n in enumerate(rows))

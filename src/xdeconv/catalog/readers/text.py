@@ -7,7 +7,7 @@ import os
 import re
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from .table import BLOCK_ROWS, Piece, ReadError, Table
 if TYPE_CHECKING:
     import pyarrow as pa
 
-NULLS = ["", "null", "NULL", "nan", "NaN", "NA", "N/A", "--", '""']
+NULLS = ["", "null", "NULL", "nan", "NaN", "NA", "N/A", "--", '""', *(" " * width for width in range(1, 33))]
 BLOCK_BYTES = 1 << 22
 HEADER_CHARACTERS = 1 << 22  # of all that stands before the rows; what is longer is not a table
 TYPES = {"float64": "float64", "float32": "float32", "float16": "float32", "bool": "bool_", "string": "string",
@@ -122,7 +122,7 @@ def _header_of(path: str, changed: int) -> Header:
                 if left <= 0:
                     raise ReadError(f"{path} has no rows within its first {HEADER_CHARACTERS:,} characters")
                 if not line.startswith("#"):
-                    return _header(comments, line, path)
+                    return _with_rules(_header(comments, line, path), file.readline(left), file.readline(left))
                 comments.append(line[1:].rstrip("\r\n"))
     except (OSError, EOFError, UnicodeDecodeError, zlib.error) as problem:
         if isinstance(problem, ReadError):
@@ -141,6 +141,15 @@ def _header(comments: list[str], line: str, path: str) -> Header:
         delimiter = found[2] if found else delimiter
     units, types = described_columns(comments)
     return Header(len(comments) + 1, _names(line, delimiter), delimiter, units, types)
+
+
+def _with_rules(header: Header, second: str, third: str) -> Header:
+    """As VizieR writes its tables: below the names a line of units and a line of dashes."""
+    ruled = _names(third, header.delimiter)
+    if len(ruled) != len(header.columns) or not all(part and set(part) == {"-"} for part in ruled):
+        return header
+    units = zip(header.columns, _names(second, header.delimiter), strict=False)
+    return replace(header, lines=header.lines + 2, units={name: unit for name, unit in units if unit})
 
 
 def _header_in_comment(comments: list[str], line: str, path: str) -> Header:

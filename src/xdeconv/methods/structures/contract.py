@@ -1,0 +1,113 @@
+"""The contract of a structure: what covariances may look like, and how sums over rows are projected onto it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+from ...kernels.parameters import Factors
+from ..fixed import Fixed
+from .coordinates import Coordinates
+
+OFF = 1e-6  # of a variance: how far from a structure covariances may be that are held as they are
+
+
+class Covariances(NamedTuple):
+    """Covariances V (k, d, d) of a structure, and their factors where the structure has them."""
+
+    V: Tensor
+    factors: Factors | None = None
+
+    def held(self, keep: Tensor, before: Covariances) -> Covariances:
+        """The same with those of some components (k,) as they were."""
+        V = torch.where(keep[:, None, None], before.V, self.V)
+        if self.factors is None or before.factors is None:
+            return Covariances(V)
+        loadings = torch.where(keep[:, None, None], before.factors.loadings, self.factors.loadings)
+        return Covariances(V, Factors(loadings, torch.where(keep[:, None], before.factors.own, self.factors.own)))
+
+
+class Structure(ABC):
+    """What covariances may look like: frozen settings, and how the sums (q, g, G) act on what is free.
+
+    Each EM step maximises sum_j rows_j (-log|V_j| - tr(V_j^-1 A_j)) with A_j the covariance that a full mixture would
+    have after it: that is all a structure has to know of EM. Its gradient is G pulled back onto what is free.
+    """
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The word that stands for it, in calls, commands and files."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether all components have one covariance."""
+        return False
+
+    @abstractmethod
+    def of_one(self, d: int) -> int:
+        """Free numbers of one covariance in d dimensions."""
+
+    def of_all(self, k: int, d: int) -> int:
+        """Free numbers of the covariances of k components."""
+        return self.of_one(d) if self.shared else k * self.of_one(d)
+
+    @abstractmethod
+    def nearest(self, V: Tensor, rows: Tensor) -> Covariances:
+        """The covariances of this structure that suit V (k, d, d) of components with rows (k,) best."""
+
+    def stepped(self, A: Tensor, rows: Tensor, before: Covariances, whole: bool) -> Covariances:
+        """An EM step, given the covariances A (k, d, d) that full ones would have after it.
+
+        Where A is not known as a whole, it is so where V F and the diagonal read it, F being the factors before.
+        """
+        return self.nearest(A, rows)
+
+    @abstractmethod
+    def free(self, covariances: Covariances) -> tuple[Tensor, ...]:
+        """Unconstrained numbers that stand for covariances."""
+
+    @abstractmethod
+    def made(self, free: tuple[Tensor, ...], k: int, d: int) -> Covariances:
+        """The covariances that unconstrained numbers stand for."""
+
+    @abstractmethod
+    def pulled_back(self, free: tuple[Tensor, ...], G: Tensor) -> tuple[Tensor, ...]:
+        """The gradient on unconstrained numbers, given that on covariances, G / 2 (k, d, d)."""
+
+    @abstractmethod
+    def around(self, covariances: Covariances, information: Tensor) -> Coordinates:
+        """Coordinates around positive definite covariances in which EM's step is the gradient, to first order."""
+
+    def blank(self, k: int, d: int, device: torch.device) -> Covariances:
+        """Covariances of the right shapes, for a state whose tensors are then replaced."""
+        return Covariances(torch.eye(d, dtype=torch.float64, device=device).expand(k, d, d).contiguous())
+
+    def standardized(self, scale: Sequence[float]) -> Self:
+        """The same structure for coordinates divided by ``scale``."""
+        return self
+
+    def refuse(self, k: int, d: int, fixed: Fixed | None) -> None:
+        """Refuse dimensions that it cannot have, and parameters that cannot be held with it."""
+        if fixed is not None:
+            fixed.refuse(k, d)
+        if fixed is None or fixed.covariances is False or not self.shared:
+            return
+        if not bool(fixed.mask("covariances", k, "cpu").all()):
+            raise ValueError(f"covariance={self.name!r} is one for all components: hold all of them or none")
+
+    def refuse_held(self, V: Tensor, rows: Tensor, fixed: Fixed | None) -> None:
+        """Refuse to hold covariances that are not of this structure."""
+        if fixed is None or fixed.covariances is False:
+            return
+        spread = V.diagonal(dim1=-2, dim2=-1).sqrt().clamp(min=1e-150)
+        off = (self.nearest(V, rows).V - V).abs() / (spread[:, :, None] * spread[:, None, :])
+        wrong = (off.amax((1, 2)) > OFF) & fixed.mask("covariances", len(V), V.device)
+        if bool(wrong.any()):
+            j = int(wrong.nonzero()[0, 0])
+            raise ValueError(f"the covariance of component {j} is held and is not {self.name}: "
+                             f"give a mixture of {self.name} covariances, or another covariance=")  # fmt: skip

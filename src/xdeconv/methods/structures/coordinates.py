@@ -1,0 +1,202 @@
+"""Coordinates of covariances around an anchor, in which EM's step is the gradient, to first order.
+
+Each number is multiplied by the square root of the information that complete data would hold of it, so that a step
+along the gradient of the log-likelihood is the natural one, and that is EM's (Xu & Jordan 1996).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Literal, Self
+
+import torch
+from torch import Tensor
+
+from ...kernels.parameters import Factors
+
+LEAST = 0.05  # of the information on a factor: a factor that explains nothing holds none
+
+
+class Coordinates(ABC):
+    """Numbers y (size,) that stand for covariances near an anchor. Its attributes are tensors, but for words."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """How many numbers there are."""
+
+    @abstractmethod
+    def at(self, y: Tensor) -> tuple[Tensor, Factors | None]:
+        """The covariances (k, d, d) at y, and their factors where there are any."""
+
+    @abstractmethod
+    def gradient(self, y: Tensor, G: Tensor, free: Tensor) -> Tensor:
+        """The gradient (size,) from that on covariances at y, G / 2; zero where components (k,) are not free."""
+
+    @abstractmethod
+    def most(self, y: Tensor) -> Tensor:
+        """The largest relative change that a step y makes."""
+
+    @abstractmethod
+    def unscaled(self, y: Tensor) -> Tensor:
+        """The same numbers without the scale of their information (size,)."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a chart saves of them."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+
+
+@dataclass(frozen=True)
+class LogCholesky(Coordinates):
+    """Log-Cholesky factors C of V = L C C^T L^T, L being the anchor's.
+
+    The information is q for entries below the diagonal of C and 2 q for its log-diagonal. Diagonal, spherical and tied
+    covariances are linear in the logarithms: their gradient is its projection onto what they have in common.
+    """
+
+    factors: Tensor
+    information: Tensor
+    among: Literal["all", "tied", "diagonal", "spherical"] = "all"
+
+    @classmethod
+    def around(
+        cls, V: Tensor, information: Tensor, among: Literal["all", "tied", "diagonal", "spherical"] = "all"
+    ) -> Self:
+        """The coordinates whose origin is V; NaN where V has no factor."""
+        factors, failed = torch.linalg.cholesky_ex(V)
+        return cls(torch.where((failed > 0)[:, None, None], torch.nan, factors), information, among)
+
+    @property
+    def size(self) -> int:
+        """d (d + 1) / 2 for each component."""
+        k, d, _ = self.factors.shape
+        return k * d * (d + 1) // 2
+
+    def at(self, y: Tensor) -> tuple[Tensor, Factors | None]:
+        """V = L C C^T L^T."""
+        L = self.factors @ self._relative(y)
+        return L @ L.mT, None
+
+    def gradient(self, y: Tensor, G: Tensor, free: Tensor) -> Tensor:
+        """L^T G L C, times C on the diagonal."""
+        C = self._relative(y)
+        on_entries = self.factors.mT @ G @ self.factors @ C
+        diagonal = torch.diag_embed(on_entries.diagonal(dim1=1, dim2=2) * (C.diagonal(dim1=1, dim2=2) - 1))
+        a, b = self._triangle()
+        scaled = (on_entries + diagonal)[:, a, b] * free[:, None] / self._root()
+        return self._common(scaled).reshape(-1)
+
+    def most(self, y: Tensor) -> Tensor:
+        """The largest logarithm."""
+        return self._entries(y).abs().amax()
+
+    def unscaled(self, y: Tensor) -> Tensor:
+        """The entries of C below its diagonal, and the logarithms on it."""
+        return self._entries(y).reshape(-1)
+
+    def _common(self, scaled: Tensor) -> Tensor:
+        """The part (k, d (d + 1) / 2) of a gradient that a structure has."""
+        a, b = self._triangle()
+        if self.among == "tied":
+            root = self._root()
+            return root * (root * scaled).sum(0) / (root * root).sum(0)
+        if self.among == "diagonal":
+            return torch.where(a == b, scaled, 0.0)
+        if self.among == "spherical":
+            on = (a == b).to(scaled.dtype)
+            return (scaled * on).sum(1, keepdim=True) / on.sum() * on
+        return scaled
+
+    def _entries(self, y: Tensor) -> Tensor:
+        return y.view(len(self.factors), -1) / self._root()
+
+    def _root(self) -> Tensor:
+        """Square roots of the information (k, d (d + 1) / 2)."""
+        a, b = self._triangle()
+        ratio = torch.where(a == b, 2.0**0.5, 1.0).to(self.information.dtype)
+        return self.information.sqrt()[:, None] * ratio
+
+    def _triangle(self) -> tuple[Tensor, Tensor]:
+        d = self.factors.shape[1]
+        a, b = torch.tril_indices(d, d, device=self.factors.device)
+        return a, b
+
+    def _relative(self, y: Tensor) -> Tensor:
+        """C (k, d, d): factors over the anchor's."""
+        a, b = self._triangle()
+        entries = self._entries(y)
+        C = torch.zeros_like(self.factors)
+        C[:, a, b] = torch.where(a == b, entries.exp(), entries)
+        return C
+
+
+@dataclass(frozen=True)
+class Loadings(Coordinates):
+    """Loadings F and logarithms of own variances D, around an anchor's, of V = F F^T + D.
+
+    With L L^T = V and F chosen so that F^T V^-1 F = diag(s), complete data hold q s_b |L^-1 dF_b|^2 of column b of F
+    (what a rotation of the factors and the own variances share with it is left for a method to learn), and
+    q / 2 (D_a (V^-1)_ab D_b)^2 of the logarithms of D.
+    """
+
+    factors: Tensor  # L (k, d, d)
+    loadings: Tensor
+    own: Tensor
+    signal: Tensor  # s (k, r)
+    own_root: Tensor  # Cholesky factor (k, d, d) of the information on log D of one row
+    information: Tensor
+
+    @classmethod
+    def around(cls, V: Tensor, factors: Factors, information: Tensor) -> Self:
+        """The coordinates whose origin these are."""
+        L, failed = torch.linalg.cholesky_ex(V)
+        L = torch.where((failed > 0)[:, None, None], torch.nan, L)
+        inside = torch.linalg.solve_triangular(L, factors.loadings, upper=False)
+        signal, rotation = torch.linalg.eigh((inside.mT @ inside).cpu())
+        loadings = factors.loadings @ rotation.to(L.device)
+        inverse = torch.cholesky_inverse(L)
+        on_own = 0.5 * (inverse * factors.own[:, None, :]) * (inverse * factors.own[:, :, None])
+        ridge = 1e-3 * on_own.diagonal(dim1=1, dim2=2) + 1e-12
+        own_root = torch.linalg.cholesky_ex(on_own + torch.diag_embed(ridge))[0]
+        return cls(L, loadings, factors.own, signal.to(L.device).clamp(min=LEAST), own_root, information)
+
+    @property
+    def size(self) -> int:
+        """d r + d for each component."""
+        return self.loadings.numel() + self.own.numel()
+
+    def at(self, y: Tensor) -> tuple[Tensor, Factors | None]:
+        """V = F F^T + D."""
+        found = self._factors(y)
+        return found.covariances(), found
+
+    def gradient(self, y: Tensor, G: Tensor, free: Tensor) -> Tensor:
+        """G F and diag(G D) / 2."""
+        F, D = self._factors(y)
+        root = self.information.sqrt()[:, None, None]
+        on_F = self.factors.mT @ (G @ F) / self.signal.sqrt()[:, None, :] / root
+        on_logs = (G.diagonal(dim1=1, dim2=2) * D / 2)[..., None]
+        on_D = torch.linalg.solve_triangular(self.own_root, on_logs, upper=False) / root
+        return torch.cat([(on_F * free[:, None, None]).reshape(-1), (on_D * free[:, None, None]).reshape(-1)])
+
+    def most(self, y: Tensor) -> Tensor:
+        """The largest logarithm of an own variance, or shift of a loading by standard deviations."""
+        dF, logs = self._steps(y)
+        spread = self.factors.square().sum(-1, keepdim=True).sqrt()
+        return torch.maximum(logs.abs().amax() / 2, (dF / spread).abs().amax())
+
+    def unscaled(self, y: Tensor) -> Tensor:
+        """Shifts of loadings, and logarithms."""
+        return torch.cat([part.reshape(-1) for part in self._steps(y)])
+
+    def _steps(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        on_F, on_D = y.split([self.loadings.numel(), self.own.numel()])
+        root = self.information.sqrt()[:, None, None]
+        dF = self.factors @ (on_F.view_as(self.loadings) / self.signal.sqrt()[:, None, :]) / root
+        logs = torch.linalg.solve_triangular(self.own_root.mT, on_D.view(*self.own.shape, 1), upper=True) / root
+        return dF, logs[..., 0]
+
+    def _factors(self, y: Tensor) -> Factors:
+        dF, logs = self._steps(y)
+        return Factors(self.loadings + dF, self.own * logs.exp())

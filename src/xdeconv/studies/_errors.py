@@ -1,0 +1,393 @@
+"""Standard errors of a fitted mixture without refits: the sandwich H^-1 J H^-1, which holds under misfit too."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from scipy.stats import norm
+from torch import Tensor
+
+from ..catalog._open import open as open_catalog
+from ..fitting._fit import chosen_device
+from ..kernels.parameters import Parameters
+from ..methods import EM, Method
+from ..methods.chart import Chart
+from ..methods.fixed import Fixed
+from ..mixture._mixture import Coordinate, Mixture
+from ..rows.batch import Batch
+from ..rows.data import Source, as_source
+from .bands import LEVELS, Band, checked_grid, checked_levels
+from .information import scores_of
+from .sandwich import Sandwich, Solved
+from .undetermined import log_widths, undetermined
+
+log = logging.getLogger("xdeconv")
+Array = np.ndarray
+MATRIX = 3000  # parameters of which all covariances are computed at once
+LEFT = 0.5  # nats: a mixture with more to gain is not where the errors are of
+STEP = 1e-4  # of weights, means over widths, and widths, relative, for functions without autograd
+MANY_PARAMETERS = "a mixture of {size:,} parameters: ask of(...), log_prob(...) or marginal(...) for what is needed"
+
+
+class Estimate(NamedTuple):
+    """A value and its standard error, of one shape; inf where the rows do not determine it."""
+
+    value: Array
+    standard_error: Array
+
+
+@dataclass(frozen=True, repr=False)
+class Errors:
+    """Standard errors of a mixture and of whatever is computed from it.
+
+    Parameters
+    ----------
+    mixture : Mixture
+        The fit.
+    notes : tuple of str
+        What the rows leave undetermined, and whether the mixture is a maximum of their likelihood.
+    sandwich : Sandwich or Solved
+        What variances are computed by.
+    factors : Tensor
+        Cholesky factors (k, d, d) of the covariances.
+    fixed : Fixed
+        Parameters that were held.
+    """
+
+    mixture: Mixture
+    notes: tuple[str, ...]
+    sandwich: Sandwich | Solved
+    factors: Tensor
+    fixed: Fixed
+
+    @property
+    def chart(self) -> Chart:
+        """The coordinates that errors are computed in."""
+        return self.sandwich.chart
+
+    @property
+    def weights(self) -> Array:
+        """Standard errors of the weights (k,)."""
+        k, d = self.mixture.means.shape
+        return self._all((k,), np.eye(k), np.zeros((k, k, d)), np.zeros((k, k, d, d)))
+
+    @property
+    def means(self) -> Array:
+        """Standard errors of the means (k, d)."""
+        k, d = self.mixture.means.shape
+        on = np.eye(k * d).reshape(-1, k, d)
+        return self._all((k, d), np.zeros((k * d, k)), on, np.zeros((k * d, k, d, d)))
+
+    @property
+    def covariances(self) -> Array:
+        """Standard errors of the covariances (k, d, d)."""
+        k, d = self.mixture.means.shape
+        m = k * d * d
+        return self._all((k, d, d), np.zeros((m, k)), np.zeros((m, k, d)), np.eye(m).reshape(m, k, d, d))
+
+    def of(self, function: Callable[..., Any], autograd: bool = False) -> Estimate:
+        """The value and the standard error of any function of the mixture.
+
+        Parameters
+        ----------
+        function : callable
+            Of a Mixture, returning numbers; with ``autograd`` of three torch tensors: weights (k,), means (k, d) and
+            covariances (k, d, d), returning a tensor.
+        autograd : bool, default False
+            Whether derivatives come from autograd, or from differences.
+
+        Returns
+        -------
+        Estimate
+            Arrays of the shape that the function returns.
+
+        Examples
+        --------
+        >>> import xdeconv as xd
+        >>> X = np.random.default_rng(0).normal(size=(400, 1))
+        >>> found = xd.errors(X, xd.fit(X, 1).mixture)
+        >>> round(float(found.of(lambda mixture: mixture.covariance()[0, 0] ** 0.5).standard_error), 2)
+        0.03
+        """
+        value, C = self._by_autograd(function) if autograd else self._by_differences(function)
+        return Estimate(value, self._standard_errors(C).reshape(value.shape))
+
+    def log_prob(self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None) -> Estimate:
+        """Log-density of rows, as :meth:`xdeconv.Mixture.log_prob` gives it, and its standard error.
+
+        Parameters
+        ----------
+        X : array-like (n, p), table or Batch
+            Points, or noisy rows; NaN is missing.
+        noise : array-like, optional
+            Variances (n, p) or covariances (n, p, p); (p,) or (1, p, p) when all rows share them. None: points.
+        projection : array-like (n, p, d), optional
+            Matrices through which each row sees the true values.
+        error : array-like, optional
+            Standard deviations (n, p) or (p,), instead of ``noise``.
+
+        Returns
+        -------
+        Estimate
+            (n,) each.
+        """
+        batch = X if isinstance(X, Batch) else Batch.from_arrays(X, noise, projection, error=error)
+        value, C = self._rows(batch)
+        return Estimate(value, self._standard_errors(C))
+
+    def marginal(self, coordinate: Coordinate, grid: Any, levels: Sequence[float] = LEVELS) -> Band:
+        """The density of one true coordinate on a grid, and a band around it.
+
+        Parameters
+        ----------
+        coordinate : str or int
+            A coordinate, by its label or its number.
+        grid : array-like (m,)
+            Values of the coordinate.
+        levels : sequence of float, optional
+            Probabilities that bound the band.
+
+        Returns
+        -------
+        Band
+            The density (m,) and its band, normal in the logarithm of the density.
+        """
+        return self.conditional({}, coordinate, grid, levels)
+
+    def conditional(
+        self, values: Mapping[Any, float], coordinate: Coordinate, grid: Any, levels: Sequence[float] = LEVELS
+    ) -> Band:
+        """The density of one true coordinate given true values of others, and a band around it.
+
+        Parameters
+        ----------
+        values : dict
+            {label or number: value}.
+        coordinate : str or int
+            A coordinate, by its label or its number.
+        grid : array-like (m,)
+            Values of the coordinate.
+        levels : sequence of float, optional
+            Probabilities that bound the band.
+
+        Returns
+        -------
+        Band
+            The density (m,) and its band, normal in the logarithm of the density.
+        """
+        x, bounds = checked_grid(grid), checked_levels(levels)
+        (wanted,) = self.mixture.indices([coordinate])
+        given = self.mixture.indices(list(values)) if values else []
+        if wanted in given:
+            raise ValueError(f"coordinate {coordinate!r} is among the values {list(values)}")
+        points = np.full((len(x), self.mixture.d), np.nan)
+        points[:, given] = list(values.values())
+        of_given, C_given = self._rows(Batch.from_arrays(points))
+        points[:, wanted] = x
+        value, C = self._rows(Batch.from_arrays(points))
+        value, C = value - of_given, C - C_given
+        wide = norm.ppf(bounds)[:, None] * self._standard_errors(C)
+        with np.errstate(over="ignore"):
+            return Band(x, np.exp(value), bounds, np.exp(value + wide))
+
+    def __repr__(self) -> str:
+        """The mixture with its errors, a line per component."""
+        mixture, names = self.mixture, self.mixture.labels or [f"x{a}" for a in range(self.mixture.d)]
+        lines = [f"standard errors of {mixture!r}"]
+        if self.chart.size <= MATRIX:
+            weights, means, widths = self.weights, self.means, self.of(_widths)
+            for j in range(mixture.k):
+                parts = [f"weight {_pm(mixture.weights[j], weights[j])}"]
+                parts += [f"{n} {_pm(m, e)}" for n, m, e in zip(names, mixture.means[j], means[j], strict=True)]
+                sd = ", ".join(_pm(v, e) for v, e in zip(widths.value[j], widths.standard_error[j], strict=True))
+                lines.append(f"  {j}: {', '.join(parts)}; sd {sd}")
+        return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
+
+    def _all(self, shape: tuple[int, ...], *on: Array) -> Array:
+        if self.chart.size > MATRIX:
+            raise ValueError("standard errors of all parameters are not computed of "
+                             + MANY_PARAMETERS.format(size=self.chart.size))  # fmt: skip
+        return self._standard_errors(self._pulled(*(torch.from_numpy(a) for a in on))).reshape(shape)
+
+    def _standard_errors(self, C: Tensor) -> Array:
+        return self.sandwich.variances(C.to(self.chart.means.device)).clamp(min=0.0).sqrt().cpu().numpy()
+
+    def _pulled(self, on_weights: Tensor, on_means: Tensor, on_covariances: Tensor) -> Tensor:
+        """Gradients by weights (m, k), means (m, k, d) and covariances (m, k, d, d) as ones by the chart's (m, P)."""
+        k, d = self.mixture.means.shape
+        free, L = self.sandwich.free[:k].cpu(), self.factors
+        alpha = torch.where(free, torch.from_numpy(np.array(self.mixture.weights)), 0.0)
+        share = alpha / alpha.sum().clamp(min=1e-300)
+        on_logits = alpha * on_weights - share * (on_weights @ alpha)[:, None]
+        A = L.mT @ on_covariances @ L
+        a, b = torch.tril_indices(d, d)
+        entries = (A + A.mT)[..., a, b]
+        parts = on_logits, torch.einsum("kab,mka->mkb", L, on_means), entries
+        return torch.cat([part.flatten(1) for part in parts], 1) * self._unit()
+
+    def _unit(self) -> Tensor:
+        free = self.sandwich.free
+        return (self.chart.unscaled(torch.ones_like(free, dtype=torch.float64)) * free).cpu()
+
+    def _rows(self, batch: Batch) -> tuple[Array, Tensor]:
+        """Log-densities (n,) of rows and their gradients (n, P)."""
+        parameters = self.mixture.tensors()
+        value, raw = scores_of(batch, Parameters(*parameters), self.factors, self.sandwich.free[: self.mixture.k].cpu())
+        return value.numpy(), raw * self._unit()
+
+    def _by_autograd(self, function: Callable[..., Any]) -> tuple[Array, Tensor]:
+        arrays = (self.mixture.weights, self.mixture.means, self.mixture.covariances)
+        inputs = [torch.tensor(array, requires_grad=True) for array in arrays]
+        value = function(*inputs)
+        if not isinstance(value, Tensor) or not value.requires_grad:
+            raise ValueError("with autograd=True, the function must compute a torch tensor from those it is given")
+        grads = [torch.autograd.grad(v, inputs, retain_graph=True, allow_unused=True) for v in value.reshape(-1)]
+        columns = [torch.stack([torch.zeros_like(x) if g[i] is None else g[i] for g in grads])
+                   for i, x in enumerate(inputs)]  # fmt: skip
+        return value.detach().numpy(), self._pulled(*columns)
+
+    def _by_differences(self, function: Callable[[Mixture], Any]) -> tuple[Array, Tensor]:
+        value = np.asarray(function(self.mixture), dtype=np.float64)
+        gradient = np.zeros((value.size, self.chart.size))
+        unit = self._unit()
+        for e in np.flatnonzero(self.sandwich.free.cpu().numpy()):
+            x = torch.zeros_like(unit)
+            x[e] = STEP / unit[e]
+            ends = [np.asarray(function(self._at(way * x)), dtype=np.float64).reshape(-1) for way in (1, -1)]
+            gradient[:, e] = (ends[0] - ends[1]) / (2 * float(x[e]))
+        return value, torch.from_numpy(gradient)
+
+    def _at(self, x: Tensor) -> Mixture:
+        """The mixture at some place of the chart, in the user's units."""
+        m, own = self.mixture, torch.from_numpy(np.array(self.mixture.means))
+        there = Chart(self.chart.log_weights.cpu(), own, self.factors, self.chart.information.cpu())
+        log_weights, means, V = there.parameters(x, self.fixed)
+        return Mixture(log_weights.exp().numpy(), means.numpy(), V.numpy(), m.labels, m.units, m.meta)
+
+
+def errors(
+    data: Any,
+    mixture: Mixture,
+    *,
+    columns: Sequence[str] | None = None,
+    noise: Any = None,
+    error: Any = None,
+    projection: Any = None,
+    weight: Any = None,
+    log_prior: Any = None,
+    label: Any = None,
+    method: Method | None = None,
+    device: Any = None,
+) -> Errors:
+    """How sure a fitted mixture is, without refits: standard errors by one pass over its rows.
+
+    Variances are those of the sandwich H^-1 J H^-1, with H the curvature of the log-likelihood (and prior) and J the
+    scatter of the rows' scores: right also where the model is not, as long as the mixture is a maximum and what is
+    asked for is nearly linear within its error. See :mod:`xdeconv.studies.information`.
+
+    Parameters
+    ----------
+    data : array-like (n, p), table, Batch or Source
+        The rows that the mixture was fitted to; NaN is missing.
+    mixture : Mixture
+        The fit.
+    columns : sequence of str, optional
+        Names of the features: data is then whatever :func:`xdeconv.open` reads.
+    noise : array-like, optional
+        Variances (n, p) or covariances (n, p, p) of the rows; (p,) or (1, p, p) when all rows share them.
+    error : array-like, optional
+        Standard deviations (n, p) or (p,), instead of ``noise``.
+    projection : array-like (n, p, d), optional
+        Matrices through which each row sees the true values.
+    weight : array-like (n,), optional
+        How much each row counts; 1 by default.
+    log_prior : array-like (n, k), optional
+        Added to the log-weights, row by row; -inf rules a component out.
+    label : array-like (n,), optional
+        The class of each row, where ``log_prior`` is a table of classes.
+    method : Method, optional
+        That of the fit, where it had a prior or held parameters.
+    device : str, optional
+        cpu or cuda; by default cuda where there is one.
+
+    Returns
+    -------
+    Errors
+        Standard errors of weights, means, covariances, densities and functions of the mixture.
+
+    Examples
+    --------
+    >>> import xdeconv as xd
+    >>> X = np.random.default_rng(0).normal(size=(400, 1))
+    >>> errors(X, xd.fit(X, 1).mixture).means.round(3)
+    array([[0.048]])
+    """
+    if method is not None and not isinstance(method, Method):
+        raise ValueError(f"method must be an xd.EM(...) or xd.SGD(...), got {method!r}")
+    data = data if columns is None else open_catalog(data, columns)
+    arrays = {"noise": noise, "error": error, "projection": projection, "weight": weight}
+    source = as_source(data, **arrays, log_prior=log_prior, label=label)
+    if source.dim != mixture.d:
+        raise ValueError(f"the mixture has {mixture.d} dimensions and the data {source.dim}")
+    if source.rows == 0:
+        raise ValueError("there are no rows to tell errors by")
+    return _errors(source, mixture, method or EM(), chosen_device(device))
+
+
+def _errors(source: Source, mixture: Mixture, method: Method, device: torch.device) -> Errors:
+    shift, variance = mixture.mean(), np.diag(mixture.covariance())
+    scale = np.sqrt(np.where(variance > 0, variance, 1.0))
+    rows = source.standardized(torch.from_numpy(shift), torch.from_numpy(scale), device, torch.float64)
+    own, fixed = method.standardized(scale.tolist()), method.fixed or Fixed()
+    parameters = Parameters(*mixture.transformed(-shift / scale, 1 / scale).tensors(device))
+    factors = _factors(parameters.covariances, fixed)
+    if mixture.n_parameters < MATRIX:
+        sandwich: Sandwich | Solved = Sandwich.of(rows.arranged(None, 0), parameters, factors, own.prior, fixed)
+    else:
+        sandwich = Solved.of(rows.arranged(None, 0), parameters, factors, own.prior, fixed)
+    found = Errors(mixture, (), sandwich, torch.from_numpy(scale)[:, None] * factors.cpu(), fixed)
+    notes = _notes(found)
+    for note in notes:
+        log.warning(note)
+    return replace(found, notes=notes)
+
+
+def _factors(covariances: Tensor, fixed: Fixed) -> Tensor:
+    """Cholesky factors (k, d, d); of a singular covariance that is held, the widths alone."""
+    L, failed = torch.linalg.cholesky_ex(covariances)
+    singular = failed > 0
+    lost = singular & ~fixed.mask("covariances", len(L), L.device)
+    if bool(lost.any()):
+        j = int(lost.nonzero()[0, 0])
+        raise ValueError(f"component {j} has a singular covariance, which has no errors: fit with a prior, such as "
+                         "xd.EM(prior=xd.Prior(w=...)), or hold it with xd.Fixed(covariances=[...])")  # fmt: skip
+    widths = covariances.diagonal(dim1=1, dim2=2).clamp(min=1e-300).sqrt()
+    return torch.where(singular[:, None, None], torch.diag_embed(widths), L)
+
+
+def _notes(found: Errors) -> tuple[str, ...]:
+    notes = []
+    if found.sandwich.left > LEFT:
+        notes.append(f"the mixture is about {found.sandwich.left:.2g} nats below a maximum of these rows' likelihood: "
+                     "errors are of a maximum; fit on with xd.fit(..., mixture=mixture)")  # fmt: skip
+    if found.chart.size > MATRIX:
+        return tuple(notes)
+    widths = found.of(log_widths).standard_error
+    return (*notes, *undetermined(found.mixture, found.weights, found.means, widths))
+
+
+def _widths(mixture: Mixture) -> Array:
+    return np.sqrt(np.einsum("kaa->ka", mixture.covariances))
+
+
+def _pm(value: float, error: float) -> str:
+    """A value and its error, to two digits of the error."""
+    if not 0 < error < np.inf:
+        return f"{value:.4g}" + (" (undetermined)" if error > 0 else "")
+    digits = max(0, 1 - int(np.floor(np.log10(error))))
+    return f"{value:.{digits}f} +- {error:.{digits}f}"

@@ -1,0 +1,100 @@
+"""What rows tell of a mixture with too many parameters for a matrix: products with H and scores, by differences.
+
+H u is the difference of two gradients, each made of the sums of one pass; a row's score along z the difference of two
+log-densities. In a chart, where complete data would have H = 1, conjugate gradients need a few dozen passes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from .. import kernels
+from ..fitting.full_pass import stats_of, summed
+from ..kernels.options import Options
+from ..kernels.parameters import Parameters
+from ..kernels.stats import Stats
+from ..methods.chart import Chart
+from ..methods.fixed import Fixed
+from ..methods.prior import Prior
+from ..rows.batch import Batch
+from ..rows.data import Source
+
+STEP = 1e-3  # of weights, means over widths, and widths, relative: third derivatives are a millionth of the second
+EXACT = Options(skip=False)  # a difference shows what skipping leaves out
+PRECISION = 1e-4  # of a solution, relative
+MOST = 300  # passes of conjugate gradients, in pairs
+
+
+@dataclass(frozen=True)
+class Curvature:
+    """Rows in the coordinates of a chart, of which products with H are asked."""
+
+    source: Source
+    chart: Chart
+    prior: Prior | None
+    fixed: Fixed
+    free: Tensor
+
+    def times(self, U: Tensor) -> Tensor:
+        """H U^T for directions U (m, P), by two passes for each."""
+        both = self._ways(U)
+        k, d = self.chart.means.shape
+        work = partial(_stats_of_all, ways=[self._at(x) for x in both])
+        packed = summed(self.source, work, len(both) * Stats.size(k, d), U.device).view(len(both), -1)
+        ends = torch.stack([self._gradient(x, Stats(p, k, d)) for x, p in zip(both, packed, strict=True)])
+        return (ends[1::2] - ends[::2]) / (2 * self._lengths(U)[:, None])
+
+    def squares(self, Z: Tensor) -> Tensor:
+        """sum_i (weight_i s_i . z)^2 (m,) for directions Z (m, P), by two passes of densities for each."""
+        both = self._ways(Z)
+        work = partial(_squares_of, ways=[self._at(x) for x in both])
+        return summed(self.source, work, len(Z), Z.device) / (2 * self._lengths(Z)) ** 2
+
+    def solved(self, C: Tensor) -> tuple[Tensor, Tensor]:
+        """Z (m, P) with H Z^T = C^T, and whether each was found (m,): not where the curvature is not positive."""
+        Z, residual = torch.zeros_like(C), C.clone()
+        direction, size = residual.clone(), (C * C).sum(1)
+        first, sound = size.clone(), torch.ones(len(C), dtype=torch.bool, device=C.device)
+        for _ in range(MOST):
+            on = sound & (size > PRECISION**2 * first)
+            if not bool(on.any()):
+                return Z, sound
+            image = torch.zeros_like(C)
+            image[on] = self.times(direction[on])
+            curved = (direction * image).sum(1)
+            sound &= ~on | (curved > 0)
+            step = torch.where(on & sound, size / torch.where(curved > 0, curved, 1.0), 0.0)[:, None]
+            Z, residual = Z + step * direction, residual - step * image
+            fresh = (residual * residual).sum(1)
+            ratio = torch.where(on, fresh / size.clamp(min=1e-300), 0.0)[:, None]
+            direction, size = torch.where(on[:, None], residual + ratio * direction, direction), fresh
+        return Z, sound & (size <= PRECISION**2 * first)
+
+    def _ways(self, U: Tensor) -> Tensor:
+        """Coordinates a short way along and against each direction (2 m, P)."""
+        steps = self._lengths(U)[:, None] * U * self.free
+        return torch.stack([steps, -steps], 1).flatten(0, 1)
+
+    def _lengths(self, U: Tensor) -> Tensor:
+        return torch.stack([STEP / self.chart.unscaled(u).abs().amax().clamp(min=1e-300) for u in U])
+
+    def _at(self, x: Tensor) -> Parameters:
+        return self.chart.parameters(x, self.fixed)
+
+    def _gradient(self, x: Tensor, stats: Stats) -> Tensor:
+        return self.chart.gradient(x, self._at(x).log_weights.exp(), stats, self.prior, self.fixed)
+
+
+def _stats_of_all(batch: Batch, ways: list[Parameters]) -> Tensor:
+    return torch.cat([stats_of(batch, parameters, EXACT) for parameters in ways])
+
+
+def _squares_of(batch: Batch, ways: list[Parameters]) -> Tensor:
+    weight = 1.0 if batch.weight is None else batch.weight.double()
+    each = [kernels.log_prob(*parameters, batch, EXACT).double() for parameters in ways]
+    differences = [((up - down) * weight) ** 2 for up, down in zip(each[::2], each[1::2], strict=True)]
+    return torch.stack([row.sum() for row in differences])

@@ -1,0 +1,201 @@
+"""Standard errors without refits: exact curvature, textbook values, agreement of both ways, what is undetermined."""
+
+import numpy as np
+import pytest
+import torch
+
+import xdeconv as xd
+from problems import problem
+from xdeconv import kernels
+from xdeconv.kernels.options import Options
+from xdeconv.kernels.parameters import Parameters
+from xdeconv.rows.data import ArraySource
+from xdeconv.studies import _errors as module
+from xdeconv.studies.information import information
+
+EXACT = Options("reference", skip=False)
+TRUTH = xd.Mixture(
+    [0.6, 0.4], [[-4.0, 0.0], [4.0, 1.0]], [[[1.0, 0.3], [0.3, 1.0]], np.diag([2.0, 0.5])], labels=["a", "b"]
+)
+NOISE = np.random.default_rng(1).uniform(0.3, 1.0, size=(800, 2))
+X = TRUTH.sample(800, seed=0, noise=NOISE)
+
+
+@pytest.fixture(scope="module")
+def mixture():
+    return xd.fit(X, noise=NOISE, mixture=TRUTH, tol=1e-6).mixture
+
+
+@pytest.fixture(scope="module")
+def found(mixture):
+    return xd.errors(X, mixture, noise=NOISE)
+
+
+@pytest.mark.parametrize("prior", [None, xd.Prior(w=0.3, c=2.0, concentration=1.5)], ids=["plain", "prior"])
+@pytest.mark.parametrize("fixed", [xd.Fixed(), xd.Fixed(weights=[0], means=[1], covariances=[2])], ids=["free", "held"])
+@pytest.mark.parametrize(
+    "kind",
+    [{}, {"missing": 0.3, "weight": True}, {"projection": "dense", "p": 2}, {"prior": "rows", "noise": "diagonal"}],
+    ids=["full", "gaps", "projected", "log-priors"],
+)
+def test_curvature_and_scatter_are_differences_of_the_sums(kind, fixed, prior):
+    drawn = problem(n=40, k=4, d=3, seed=1, **kind)
+    parameters, batch = Parameters(*drawn.parameters()), drawn.batch()
+    there = information(ArraySource(batch), parameters, torch.linalg.cholesky(parameters.covariances), prior, fixed)
+    chart, free, size = there.chart, there.free, there.chart.size
+
+    def gradient(x, rows=batch, prior=prior):
+        at = chart.parameters(x, fixed)
+        return chart.gradient(x, at.log_weights.exp(), kernels.accumulate(*at, rows, EXACT), prior, fixed)
+
+    zero, step = torch.zeros(size).double(), 1e-5
+    ways = step * torch.eye(size).double()[free]
+    H = torch.stack([(gradient(-way) - gradient(way))[free] / (2 * step) for way in ways])
+    same = torch.where(free[:4], chart.information.sqrt(), 0.0)
+    same = torch.cat([same / same.norm(), zero[4:]])[free]
+    S = torch.stack([gradient(zero, batch.rows(slice(i, i + 1)), None) for i in range(batch.n)])
+    torch.testing.assert_close(there.gradient, gradient(zero), rtol=0, atol=1e-12)
+    torch.testing.assert_close(there.H[free][:, free], H + same[:, None] * same, rtol=0, atol=1e-7)
+    torch.testing.assert_close(there.J, S.T @ S, rtol=0, atol=1e-12)
+
+
+def test_one_gaussian_has_the_textbooks_errors_under_misfit_too():
+    rng = np.random.default_rng(0)
+    rows, weight = rng.uniform(-1.0, 3.0, size=(500, 1)), rng.uniform(0.1, 2.0, size=500)
+    fitted = xd.fit(rows, 1, weight=weight).mixture
+    away, share = rows[:, 0] - fitted.means[0, 0], weight / weight.sum()
+    errors = xd.errors(rows, fitted, weight=weight)
+    assert errors.means[0, 0] == pytest.approx(np.sqrt(np.sum((share * away) ** 2)), rel=1e-9)
+    scatter = away**2 - fitted.covariances[0, 0, 0]
+    assert errors.covariances[0, 0, 0] == pytest.approx(np.sqrt(np.sum((share * scatter) ** 2)), rel=1e-6)
+    assert errors.weights[0] == 0
+
+
+def test_they_agree_with_the_bootstrap(mixture, found):
+    drawn = xd.bootstrap(X, mixture, draws=100, noise=NOISE).standard_errors()
+    for name in ("weights", "means", "covariances"):
+        np.testing.assert_allclose(getattr(found, name), getattr(drawn, name), rtol=0.35)
+
+
+def test_conjugate_gradients_find_what_the_matrix_does(mixture, found, monkeypatch):
+    def ratio(weights, means, covariances):
+        return torch.stack([weights[0] / weights[1], covariances[1, 0, 1]])
+
+    points, grid = [[0.0, 0.0], [4.0, 1.0]], np.linspace(-6, 6, 5)
+    exact = found.of(ratio, autograd=True), found.log_prob(points), found.marginal("a", grid)
+    monkeypatch.setattr(module, "MATRIX", 3)
+    solved = xd.errors(X, mixture, noise=NOISE)
+    np.testing.assert_allclose(solved.of(ratio, autograd=True).standard_error, exact[0].standard_error, rtol=1e-3)
+    np.testing.assert_allclose(solved.log_prob(points).standard_error, exact[1].standard_error, rtol=1e-3)
+    np.testing.assert_allclose(solved.marginal("a", grid).quantiles, exact[2].quantiles, rtol=1e-3)
+    assert solved.notes == ()
+    with pytest.raises(ValueError, match="a mixture of 12 parameters: ask of"):
+        solved.weights  # noqa: B018
+
+
+def test_functions_by_differences_and_by_autograd_agree(found):
+    by_autograd = found.of(lambda weights, means, V: (weights[:, None, None] * V).sum(0), autograd=True)
+    by_differences = found.of(lambda m: np.einsum("k,kab->ab", m.weights, m.covariances))
+    np.testing.assert_allclose(by_differences.value, by_autograd.value)
+    np.testing.assert_allclose(by_differences.standard_error, by_autograd.standard_error, rtol=1e-5)
+    np.testing.assert_allclose(found.of(lambda m: m.means).standard_error, found.means, rtol=1e-6)
+    np.testing.assert_allclose(found.of(lambda m: m.covariances).standard_error, found.covariances, rtol=1e-5)
+    log_prob = found.of(lambda m: m.log_prob([[1.0, 0.0]], noise=[[0.1, 0.1]]))
+    here = found.log_prob([[1.0, 0.0]], noise=[[0.1, 0.1]])
+    np.testing.assert_allclose(here.standard_error, log_prob.standard_error, rtol=1e-5)
+    with pytest.raises(ValueError, match="must compute a torch tensor"):
+        found.of(lambda weights, means, V: 1.0, autograd=True)
+
+
+def test_a_conditional_density_has_the_error_of_a_quotient(found):
+    band = found.conditional({"b": 0.5}, "a", [-4.0, 4.0], levels=(0.5, 0.8413447))
+    expected = found.of(_given)
+    np.testing.assert_allclose(np.log(band.quantiles[1] / band.density), expected.standard_error, rtol=1e-4)
+    np.testing.assert_allclose(band.quantiles[0], band.density)
+    with pytest.raises(ValueError, match="is among the values"):
+        found.conditional({"a": 0.5}, "a", [0.0])
+    with pytest.raises(ValueError, match="shape"):
+        found.marginal("a", [[0.0]])
+
+
+def _given(mixture):
+    line = mixture.condition({"b": 0.5}, noise={"b": 0.0})
+    return line.log_prob([[-4.0], [4.0]], noise=[0.0])
+
+
+def test_held_parameters_have_no_error_and_the_prior_helps(mixture):
+    held = xd.EM(fixed=xd.Fixed(means=[0], weights=True))
+    fitted = xd.fit(X, noise=NOISE, mixture=mixture, method=held).mixture
+    errors = xd.errors(X, fitted, noise=NOISE, method=held)
+    assert (errors.weights == 0).all()
+    assert (errors.means[0] == 0).all()
+    assert (errors.means[1] > 0).all()
+    strong = xd.EM(prior=xd.Prior(w=4000.0, c=4000.0))
+    fitted = xd.fit(X, noise=NOISE, mixture=mixture, method=strong).mixture
+    assert (xd.errors(X, fitted, noise=NOISE, method=strong).covariances < 0.01).all()
+
+
+def test_units_do_not_matter(mixture, found):
+    shift, scale = np.array([1e4, -3.0]), np.array([1e3, 1e-4])
+    moved = xd.errors(shift + scale * X, mixture.transformed(shift, scale), noise=NOISE * scale**2)
+    np.testing.assert_allclose(moved.means / scale, found.means, rtol=1e-6)
+    np.testing.assert_allclose(moved.covariances / scale / scale[:, None], found.covariances, rtol=1e-6)
+
+
+def test_a_file_that_is_streamed_gives_the_same(mixture, found, tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = {"a": X[:, 0], "b": X[:, 1], "a_error": np.sqrt(NOISE[:, 0]), "b_error": np.sqrt(NOISE[:, 1])}
+    pq.write_table(pa.table(columns), tmp_path / "rows.parquet")
+    source = xd.open(tmp_path / "rows.parquet", ["a", "b"], memory=False)
+    streamed = xd.errors(source, mixture)
+    np.testing.assert_allclose(streamed.means, found.means, rtol=1e-9)
+    by_name = xd.errors(tmp_path / "rows.parquet", mixture, columns=["a", "b"])
+    np.testing.assert_allclose(by_name.covariances, found.covariances, rtol=1e-9)
+
+
+def test_a_width_far_below_the_noise_is_named():
+    noise = np.tile([0.04, 100.0], (600, 1))
+    truth = xd.Mixture([1.0], [[0.0, 0.0]], [np.diag([1.0, 1.0])], labels=["wide", "thin"])
+    rows = truth.sample(600, seed=3, noise=noise)
+    errors = xd.errors(rows, xd.fit(rows, 1, noise=noise, labels=["wide", "thin"]).mixture, noise=noise)
+    assert len(errors.notes) == 1
+    assert "the width of component 0 in thin undetermined" in errors.notes[0]
+    assert errors.means[0, 0] == pytest.approx(np.sqrt(1.04 / 600), rel=0.1)
+    assert "note: the rows leave" in repr(errors)
+
+
+def test_a_side_that_is_narrow_in_no_coordinate_is_named():
+    truth = xd.Mixture([1.0], [[0.0, 0.0]], [[[50.0, 49.5], [49.5, 50.0]]], labels=["a", "b"])
+    rows = truth.sample(600, seed=3, noise=[16.0, 16.0])
+    (note,) = xd.errors(rows, xd.fit(rows, mixture=truth, noise=[16.0, 16.0]).mixture, noise=[16.0, 16.0]).notes
+    assert "component 0 across its narrowest side (" in note
+
+
+def test_two_components_on_one_place_are_undetermined(caplog):
+    rows = np.random.default_rng(0).normal(size=(300, 1))
+    fitted = xd.fit(rows, 1).mixture
+    twins = xd.Mixture([0.5, 0.5], np.repeat(fitted.means, 2, 0), np.repeat(fitted.covariances, 2, 0))
+    errors = xd.errors(rows, twins)
+    assert not np.isfinite(errors.weights).any()
+    assert any("weight of component 0 undetermined" in note for note in errors.notes)
+    assert errors.of(lambda m: m.mean()[0]).standard_error == pytest.approx(rows.std() / np.sqrt(300), rel=1e-3)
+
+
+def test_a_mixture_that_is_not_a_maximum_is_said_to_be_none(mixture):
+    wrong = xd.Mixture(mixture.weights, mixture.means + 0.3, mixture.covariances)
+    (note,) = xd.errors(X, wrong, noise=NOISE).notes
+    assert "nats below a maximum" in note
+
+
+def test_refusals(mixture):
+    with pytest.raises(ValueError, match="the mixture has 2 dimensions and the data 1"):
+        xd.errors(X[:, :1], mixture)
+    with pytest.raises(ValueError, match="method must be"):
+        xd.errors(X, mixture, noise=NOISE, method="em")
+    singular = xd.Mixture([1.0], [[0.0, 0.0]], [np.zeros((2, 2))])
+    with pytest.raises(ValueError, match="component 0 has a singular covariance"):
+        xd.errors(X, singular, noise=NOISE)
+    held = xd.EM(fixed=xd.Fixed(covariances=True))
+    assert xd.errors(X, singular, noise=NOISE, method=held).means.shape == (1, 2)
