@@ -51,9 +51,11 @@ def refit(
         sums = kernels.accumulate_groups(*parameters, near.rows, near.groups)
         if step < steps:
             parameters = _updated(parameters, sums, near.total, prior)
-    gain = sums.loglik.cpu() - near.groups.summed(near.log_prob) + penalty(parameters, prior)
-    bad = torch.linalg.cholesky_ex(parameters.covariances).info.any(1).cpu() | gain.isnan()
-    return parameters, torch.where(bad, -torch.inf, gain), sums.q.cpu()
+    bad = torch.linalg.cholesky_ex(parameters.covariances).info.any(1)
+    judged = parameters.covariances.where(~bad[:, None, None, None], torch.eye(parameters.d).to(parameters.means))
+    gain = sums.loglik.cpu() - near.groups.summed(near.log_prob)
+    gain = gain + penalty(parameters._replace(covariances=judged), prior)
+    return parameters, torch.where(bad.cpu() | gain.isnan(), -torch.inf, gain), sums.q.cpu()
 
 
 def _updated(parameters: Parameters, sums: GroupSums, total: float, prior: Prior | None) -> Parameters:
