@@ -46,9 +46,9 @@ def refit(
     near: Neighbourhoods, start: Parameters, steps: int, prior: Prior | None
 ) -> tuple[Parameters, Tensor, Tensor]:
     """EM on the components (g, m, ...) of every trial: what they become, its gain (g,) and their rows (g, m)."""
-    parameters = start
+    parameters, groups = start, near.groups.to(near.rows.batch.device)
     for step in range(steps + 1):
-        sums = kernels.accumulate_groups(*parameters, near.rows, near.groups)
+        sums = kernels.accumulate_groups(*parameters, near.rows, groups)
         if step < steps:
             parameters = _updated(parameters, sums, near.total, prior)
     bad = torch.linalg.cholesky_ex(parameters.covariances).info.any(1)
