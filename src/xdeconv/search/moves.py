@@ -55,8 +55,8 @@ class Moves:
     passes: int = 6
     share: float = 0.25
     screening: int = 6
-    screen_rows: int = 1500
-    polishing: int = 10
+    screen_rows: int = 750
+    polishing: int = 6
     pairs: int = 3
     gain: float = 1e-4
     pool_rows: int = 1 << 17
