@@ -114,3 +114,11 @@ def test_info_lists_components_by_weight(here, call):
     assert lines[start + 3].split()[2:] == ["2", "+-", "0.2", "-1", "+-", "0.2"]
     short = call("info", "both.safetensors", "--most", 1)[1]
     assert "and 2 more" in short
+
+
+def test_a_field_in_another_order_is_the_same_field(here, call):
+    FIELD.marginal(["y", "x"]).save("turned.safetensors")
+    for field in ("field", "turned"):
+        words = ("--field", f"{field}.safetensors", "-o", f"{field}.parquet")
+        assert call("members", "cluster.safetensors", "rows.parquet", *words)[0] == 0
+    np.testing.assert_allclose(columns("turned.parquet")["p_member"], columns("field.parquet")["p_member"], rtol=1e-9)

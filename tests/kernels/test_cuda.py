@@ -1,5 +1,6 @@
 """What only the Triton backend promises: slices, queues, orders, graphs, and refusals that say why."""
 
+from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
@@ -48,6 +49,23 @@ def test_scale_is_part_of_the_density(device):
         for place, options in ((device, CUDA), ("cpu", REFERENCE))
     )
     torch.testing.assert_close(ours.cpu(), right, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("weight", [True, False])
+def test_a_background_takes_its_share_of_rows(device, weight):
+    p = problem(n=90, k=5, d=3, missing=0.1, weight=weight, seed=44)
+    background = torch.linspace(-30.0, 0.0, 90, dtype=torch.float64)
+    log_weights, *others = p.parameters()
+    theta = (log_weights + torch.tensor(0.6).log(), *others)
+    ours, right = (
+        kernels.accumulate(*theta, replace(p.batch(device=place), background=background.to(place)), options)
+        for place, options in ((device, CUDA), ("cpu", REFERENCE))
+    )
+    torch.testing.assert_close(ours.packed.cpu(), right.packed, rtol=1e-9, atol=1e-9)
+    assert 1.0 < float(ours.q.sum()) < float(ours.rows) - 1.0
+    batch = replace(p.batch(device=device), background=background.to(device))
+    exact = kernels.log_prob(*theta, replace(p.batch(), background=background), REFERENCE)
+    torch.testing.assert_close(kernels.log_prob(*theta, batch, CUDA).cpu(), exact, rtol=1e-9, atol=1e-9)
 
 
 def test_order_is_a_permutation_of_pairs_alike(device):

@@ -229,10 +229,12 @@ def test_a_background_takes_its_share_of_rows(kind, options):
     p = problem(n=90, k=9, d=19, weight=True, seed=73, **kind)
     background = torch.linspace(-60.0, 0.0, 90, dtype=torch.float64)
     batch = replace(p.batch(), background=background)
-    ours, right = (kernels.accumulate(*p.parameters(), batch, how) for how in (options, REFERENCE))
+    log_weights, *rest = p.parameters()
+    halved = (log_weights - np.log(2), *rest)  # half of the weight is the background's
+    ours, right = (kernels.accumulate(*halved, batch, how) for how in (options, REFERENCE))
     assert 1.0 < float(ours.q.sum()) < float(ours.rows) - 1.0
     torch.testing.assert_close(ours.packed, right.packed, rtol=1e-9, atol=1e-8)
-    found, exact = (kernels.log_prob(*p.parameters(), batch, how) for how in (options, REFERENCE))
+    found, exact = (kernels.log_prob(*halved, batch, how) for how in (options, REFERENCE))
     torch.testing.assert_close(found, exact, rtol=1e-10, atol=1e-10)
 
 

@@ -257,8 +257,12 @@ class CatalogSource(Source):
 
     def stamp(self) -> dict[str, Any]:
         """What changes when the rows or their recipe do, as JSON: of each file size, time and a sample's checksum."""
-        recipe = finding.describe(self.recipe)
-        said = {"recipe": recipe, "where": self.where.text if self.where else None, "drop": self.drop}
+        said: dict[str, Any] = {"recipe": finding.describe(self.recipe), "reading": self.opening(), "drop": self.drop}
+        said["where"] = self.where.text if self.where else None
+        if self.part is not None:
+            said["part"] = [self.part.seed, self.part.low, self.part.high]
+        if self.pieces is not None:
+            said["pieces"] = [len(self.pieces), *self.pieces[:1], *self.pieces[-1:]]
         return {**self.table.stamp(), **said, "weight": self.recipe.weight, "log_prior": list(self.recipe.log_prior)}
 
     # Reading

@@ -53,6 +53,9 @@ Inflate = Annotated[
 Preset = Annotated[
     Literal["paper-2019", "paper-2019-code"] | None, typer.Option(help="That paper's columns and errors.")
 ]
+Covariance = Annotated[
+    str, typer.Option(help="Covariances of components: full, tied, diagonal, spherical or low-rank:R.")
+]
 Weight = Annotated[str | None, typer.Option(help="Column of row weights.")]
 Rows = Literal["refuse", "drop"]
 BadRows = Annotated[Rows, typer.Option(help="What to do with rows of impossible errors, such as negative ones.")]

@@ -19,7 +19,7 @@ from ..system.ranks import joined, sum_over_ranks
 
 log = logging.getLogger("xdeconv")
 WARM_UPS = 3
-ROW_TENSORS = ("x", "noise", "projection", "weight", "label", "log_prior")
+ROW_TENSORS = ("x", "noise", "projection", "weight", "label", "log_prior", "background")
 
 
 @dataclass

@@ -14,6 +14,10 @@ The posterior of v_i under component j is N(b_ij, B_ij) with b_ij = m_j + V_j w_
 sum_i r_ij (b_ij - m_j) = V_j g_j and sum_i r_ij [(b_ij - m_j)(b_ij - m_j)^T + B_ij] = q_j V_j + V_j G_j V_j: EM in a
 form that never holds m m^T. The same sums are gradients: dL/dm = g, dL/dV = G / 2, dL/dlog alpha = q.
 
+A batch may carry a background, the log-density u_i of what else makes rows. It has the weight that the components
+leave: the density of a row is sum_j alpha_j N_ij + (1 - sum_j alpha_j) u_i, and sum_i (1 - sum_j r_ij) of its rows are
+the background's.
+
 A missing value has its row and column of T replaced by the identity's, its residual and its row of R by zero, and does
 not count in the normalisation. A failed Cholesky factor gives NaN, never -inf: a caller can see it.
 """
@@ -22,7 +26,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, reduce
 from operator import add
 from types import ModuleType
@@ -56,6 +60,7 @@ def accumulate(
 ) -> Stats:
     """The sums over the rows of a batch for log_weights (k,), means (k, d), covariances (k, d, d)."""
     _check_shapes(log_weights, means, covariances, batch)
+    batch = _weighed(log_weights, batch)
     compute = _backend(means, batch, options).accumulate
     return reduce(add, in_halves(lambda part: compute(log_weights, means, covariances, part, options), batch))
 
@@ -91,6 +96,7 @@ def log_prob(
 ) -> Tensor:
     """Log-density of each row (n,); memory does not grow with n k."""
     _check_shapes(log_weights, means, covariances, batch)
+    batch = _weighed(log_weights, batch)
     compute = _backend(means, batch, options).log_prob
     return _joined(in_halves(lambda part: compute(log_weights, means, covariances, part, options), batch))
 
@@ -102,6 +108,14 @@ def log_joint(
     _check_shapes(log_weights, means, covariances, batch)
     compute = _backend(means, batch, options).log_joint
     return _joined(in_halves(lambda part: compute(log_weights, means, covariances, part, options), batch))
+
+
+def _weighed(log_weights: Tensor, batch: Batch) -> Batch:
+    """The batch as backends want it: with the background's share of each density, not its density alone."""
+    if batch.background is None:
+        return batch
+    left = (1 - log_weights.double().exp().sum()).clamp(min=0.0).log()
+    return replace(batch, background=(batch.background.double() + left.to(batch.device)).to(batch.dtype))
 
 
 def _joined(found: Iterable[Tensor]) -> Tensor:

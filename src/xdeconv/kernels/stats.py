@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -15,6 +15,8 @@ class Stats:
     ``rows`` is the sum of row weights, ``loglik`` the weighted log-likelihood, and with r, w, M as in
     :mod:`xdeconv.kernels`, ``q = sum r`` (k,), ``g = sum r w`` (k, d) and ``G = sum r (w w^T - M)`` (k, d, d).
     Where ``whole`` is false, G is right only where covariances F F^T + D read it: in G F and in its diagonal.
+    Of ``extra`` numbers that belong to no component (a factor on errors, a tail's nu), ``slopes`` are the derivatives
+    of loglik and ``certainty`` the information that complete data would hold.
     Stats form a commutative monoid under ``+``: batches, threads, devices and machines all merge the same way.
 
     >>> Stats.zeros(2, 3).G.shape
@@ -25,11 +27,12 @@ class Stats:
     k: int
     d: int
     whole: bool = True
+    extra: int = 0
 
     @staticmethod
-    def size(k: int, d: int) -> int:
+    def size(k: int, d: int, extra: int = 0) -> int:
         """Length of the flat tensor."""
-        return 2 + k * (1 + d + d * d)
+        return 2 + k * (1 + d + d * d) + 2 * extra
 
     @classmethod
     def zeros(cls, k: int, d: int, device: torch.device | str = "cpu") -> Stats:
@@ -55,9 +58,24 @@ class Stats:
 
     @property
     def G(self) -> Tensor:
-        return self.packed[2 + self.k * (1 + self.d) :].view(self.k, self.d, self.d)
+        start = 2 + self.k * (1 + self.d)
+        return self.packed[start : start + self.k * self.d**2].view(self.k, self.d, self.d)
+
+    @property
+    def slopes(self) -> Tensor:
+        return self.packed[self.size(self.k, self.d) :][: self.extra]
+
+    @property
+    def certainty(self) -> Tensor:
+        return self.packed[self.size(self.k, self.d) :][self.extra :]
+
+    def masses(self, weights: int) -> Tensor:
+        """Rows of each of so many weights: q (k,), and with one more the background's, which gets all others."""
+        if weights == self.k:
+            return self.q
+        return torch.cat([self.q, (self.rows - self.q.sum()).clamp(min=0.0)[None]])
 
     def __add__(self, other: Stats) -> Stats:
-        if (self.k, self.d) != (other.k, other.d):
+        if (self.k, self.d, self.extra) != (other.k, other.d, other.extra):
             raise ValueError(f"cannot add Stats of (k, d) = {(self.k, self.d)} and {(other.k, other.d)}")
-        return Stats(self.packed + other.packed, self.k, self.d, self.whole and other.whole)
+        return replace(self, packed=self.packed + other.packed, whole=self.whole and other.whole)

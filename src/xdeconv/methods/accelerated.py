@@ -22,7 +22,7 @@ from .contract import Method, State
 from .em import EM, EMState, restored
 from .fixed import Fixed
 from .prior import Prior
-from .structures import Covariances, Structure
+from .structures import Structure
 
 MEMORY = 50  # steps whose curvature is remembered
 WARM_UP = 5  # passes of plain EM before the first chart
@@ -69,6 +69,10 @@ class AcceleratedState(State):
         """What the next pass evaluates."""
         return Parameters(*self.trial.parameters())
 
+    def numbers(self) -> Tensor:
+        """What the next pass evaluates of numbers that belong to no component."""
+        return self.trial.extra
+
     @property
     def factors(self) -> Factors | None:  # type: ignore[override]
         """Those of the trial; the first passes need all of G."""
@@ -110,11 +114,13 @@ class Accelerated(Method):
         """A state that has learnt nothing yet."""
         k, d = trial.means.shape
         zeros = trial.means.new_zeros
+        weights, numbers = len(trial.weights), len(trial.extra)
         shape = self.covariance.around(self.covariance.blank(k, d, trial.means.device), zeros(k))
-        chart = Chart(zeros(k), zeros(k, d), zeros(k, d, d), zeros(k), shape)
+        blank = (zeros(weights), zeros(k, d), zeros(k, d, d), zeros(weights))
+        chart = Chart(*blank, shape, zeros(numbers), zeros(numbers))
         line, memory = zeros(chart.size), zeros(MEMORY, chart.size)
         gains = torch.full((WINDOW,), torch.inf, dtype=torch.float64)
-        sums = zeros(Stats.size(k, d))
+        sums = zeros(Stats.size(k, d, numbers))
         return AcceleratedState(trial, chart, line, line, line, sums, memory, memory, gains, progress)
 
     def restore(self, state: AcceleratedState, tensors: Mapping[str, Tensor]) -> AcceleratedState:
@@ -142,7 +148,7 @@ class Accelerated(Method):
             return self._by_em(replace(state, progress=p), stats, total, value)
         if p.passes == WARM_UP + 1:
             p = p._replace(objective=value, loglik=float(stats.loglik))
-            return self._anchored(replace(state, progress=p), state.parameters(), state.trial.factors, stats)
+            return self._anchored(replace(state, progress=p), state.trial, stats)
         promised = p.step * float(state.gradient @ state.direction)
         if value >= p.objective + ENOUGH * promised - self.rounding * abs(p.objective):
             return self._accepted(replace(state, progress=p), stats, value)
@@ -155,13 +161,11 @@ class Accelerated(Method):
         p = p._replace(objective=value, loglik=float(stats.loglik))
         return replace(state, trial=self.em.update(state.trial, stats, total), progress=p, gains=gains)
 
-    def _anchored(
-        self, state: AcceleratedState, parameters: Parameters, factors: Factors | None, stats: Stats
-    ) -> AcceleratedState:
+    def _anchored(self, state: AcceleratedState, accepted: EMState, stats: Stats) -> AcceleratedState:
         """A new chart around the accepted mixture; what was learnt in the old one is forgotten."""
-        chart = Chart.around(parameters, stats.q, self.prior, self.covariance, factors)
+        chart = Chart.around_state(accepted, stats, self.prior, self.covariance)
         x = torch.zeros_like(state.x)
-        gradient = chart.gradient(x, parameters.log_weights.exp(), stats, self.prior, self.fixed or Fixed())
+        gradient = chart.gradient(x, accepted.weights, stats, self.prior, self.fixed or Fixed())
         fresh = replace(state, chart=chart, x=x, gradient=gradient, sums=stats.packed,
                         progress=state.progress._replace(learnt=0.0))  # fmt: skip
         return self._headed(fresh)
@@ -170,8 +174,7 @@ class Accelerated(Method):
         """The trial becomes the accepted mixture, and its step a piece of curvature."""
         p, fixed = state.progress, self.fixed or Fixed()
         x = state.x + p.step * state.direction
-        weights = state.parameters().log_weights.exp()
-        gradient = state.chart.gradient(x, weights, stats, self.prior, fixed)
+        gradient = state.chart.gradient(x, state.trial.weights, stats, self.prior, fixed)
         step, change = x - state.x, state.gradient - gradient
         learnt, steps, changes = p.learnt, state.steps, state.changes
         if float(step @ change) > 1e-10 * float(step @ step):
@@ -188,10 +191,9 @@ class Accelerated(Method):
         if p.tries + 1 < TRIES:
             return self._trial(state, p._replace(step=SHORTER * p.step, tries=p.tries + 1))
         if p.learnt > 0:
-            accepted = state.chart.parameters(state.x, self.fixed or Fixed())
-            return self._anchored(
-                state, accepted, state.chart.factored(state.x), Stats(state.sums, *state.chart.means.shape)
-            )
+            k, d = state.chart.means.shape
+            sums = Stats(state.sums, k, d, extra=len(state.chart.numbers))
+            return self._anchored(state, self._accepted_state(state), sums)
         return replace(self._trial(state, p._replace(step=0.0, promised=0.0)), gains=torch.zeros_like(state.gains))
 
     def _headed(self, state: AcceleratedState) -> AcceleratedState:
@@ -209,12 +211,10 @@ class Accelerated(Method):
     def _trial(self, state: AcceleratedState, progress: Progress) -> AcceleratedState:
         x = state.x + progress.step * state.direction
         held = self.fixed or Fixed()
-        log_weights, means, V = state.chart.parameters(x, held)
-        shape = Covariances(V, state.chart.factored(x))
+        trial = state.chart.state(x, held, progress.seen)
         if held.covariances is not False:  # to the bit
-            shape = shape.held(held.mask("covariances", len(V), V.device), state.trial.shape)
-        seen = torch.tensor(progress.seen, dtype=torch.float64, device=V.device)
-        trial = EMState(log_weights.exp(), means, shape.V, seen, shape.factors)
+            shape = trial.shape.held(held.mask("covariances", len(trial.means), x.device), state.trial.shape)
+            trial = replace(trial, covariances=shape.V, factors=shape.factors)
         return replace(state, trial=trial, progress=progress)
 
     def _log_prior(self, parameters: Parameters) -> float:
@@ -235,6 +235,10 @@ class Accelerated(Method):
         """The state with other parameters, as far along as it was."""
         return self._begun(self.em.moved(state.trial, parameters), Progress(seen=state.progress.seen))
 
+    def with_numbers(self, state: AcceleratedState, numbers: Tensor) -> AcceleratedState:
+        """The state with fitted numbers that belong to no component, which begins to learn afresh."""
+        return self._begun(replace(state.trial, extra=numbers), state.progress) if len(numbers) else state
+
     def with_prior(self, prior: Prior) -> Accelerated:
         """The same method with a prior."""
         return replace(self, em=self.em.with_prior(prior))
@@ -245,10 +249,16 @@ class Accelerated(Method):
 
     def mixture(self, state: AcceleratedState) -> Mixture:
         """The accepted mixture."""
+        return self.em.mixture(self._accepted_state(state))
+
+    def numbers(self, state: AcceleratedState) -> Tensor:
+        """The accepted numbers that belong to no component."""
+        return self._accepted_state(state).extra
+
+    def _accepted_state(self, state: AcceleratedState) -> EMState:
         if state.progress.passes <= WARM_UP:
-            return self.em.mixture(state.trial)
-        log_weights, means, V = state.chart.parameters(state.x, self.fixed or Fixed())
-        return Mixture.from_tensors(log_weights.exp(), means, V)
+            return state.trial
+        return state.chart.state(state.x, self.fixed or Fixed(), state.progress.seen)
 
     def standardized(self, scale: Sequence[float]) -> Accelerated:
         """The same method for coordinates divided by ``scale``."""

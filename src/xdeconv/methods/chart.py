@@ -5,18 +5,22 @@ of the means u_j = L_j^-1 (m - m_j), and those of the covariances that their str
 each multiplied by the square root of the information that complete data would hold of it: q_j for logits and shifts.
 There EM's step is the gradient to first order (Xu & Jordan 1996), so that a quasi-Newton method has only to learn what
 noise, gaps and overlap take away from that information.
+
+A background has a logit too, after those of the components. Numbers that belong to no component, logarithms of factors
+on errors or of a tail's nu, are the last coordinates.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from ..kernels.parameters import Factors, Parameters
 from ..kernels.stats import Stats
+from .em import EMState
 from .fixed import Fixed
 from .prior import Prior
 from .structures import FULL, Coordinates, Covariances, LogCholesky, Structure
@@ -24,17 +28,22 @@ from .structures import FULL, Coordinates, Covariances, LogCholesky, Structure
 
 @dataclass(frozen=True)
 class Chart:
-    """Coordinates around an anchor; ``information`` (k,) is that of complete data, ``factors`` are L (k, d, d)."""
+    """Coordinates around an anchor; ``information`` (k,) is that of complete data, ``factors`` are L (k, d, d).
+
+    With a background, log_weights and information are (k + 1,); ``certainty`` is the information of ``numbers`` (m,).
+    """
 
     log_weights: Tensor
     means: Tensor
     factors: Tensor
     information: Tensor
     shape: Coordinates = None  # type: ignore[assignment]
+    numbers: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
+    certainty: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
 
     def __post_init__(self) -> None:
         if self.shape is None:  # full covariances
-            object.__setattr__(self, "shape", LogCholesky(self.factors, self.information))
+            object.__setattr__(self, "shape", LogCholesky(self.factors, self.information[: len(self.means)]))
 
     @classmethod
     def around(
@@ -50,13 +59,24 @@ class Chart:
         information = q.clamp(min=1e-3 * float(q.mean())) + (0.0 if prior is None else prior.c)
         L, failed = torch.linalg.cholesky_ex(V)
         L = torch.where((failed > 0)[:, None, None], torch.nan, L)
-        return cls(log_weights, means, L, information, structure.around(Covariances(V, factors), information))
+        shape = structure.around(Covariances(V, factors), information[: len(means)])
+        return cls(log_weights, means, L, information, shape)
+
+    @classmethod
+    def around_state(cls, state: EMState, stats: Stats, prior: Prior | None, structure: Structure) -> Chart:
+        """The same around a state, with its background and its numbers, given the sums of all rows there."""
+        everything = state.parameters()._replace(log_weights=state.weights.log())
+        chart = cls.around(everything, stats.masses(len(state.weights)), prior, structure, state.factors)
+        return replace(chart, numbers=state.extra, certainty=stats.certainty.clamp(min=1e-300))
 
     @property
     def size(self) -> int:
         """How many coordinates there are."""
-        k, d = self.means.shape
-        return k * (1 + d) + self.shape.size
+        return sum(self._sizes)
+
+    @property
+    def _sizes(self) -> list[int]:
+        return [len(self.log_weights), self.means.numel(), self.shape.size, len(self.numbers)]
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything there is to save."""
@@ -66,20 +86,23 @@ class Chart:
     def restored(self, tensors: Mapping[str, Tensor]) -> Chart:
         """The chart whose tensors were saved."""
         shape = replace(self.shape, **{name: tensors[f"shape.{name}"] for name in self.shape.tensors()})  # type: ignore[type-var]
-        names = ("log_weights", "means", "factors", "information")
+        names = ("log_weights", "means", "factors", "information", "numbers", "certainty")
         return Chart(**{name: tensors[name] for name in names}, shape=shape)
 
     def parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """What coordinates stand for: logits (k,), shifts (k, d), and the rest as it is."""
         k, d = self.means.shape
         root = self.information.sqrt()
-        logits, shifts, rest = x.split([k, k * d, self.shape.size])
-        return logits / root, shifts.view(k, d) / root[:, None], rest
+        logits, shifts, rest, _ = x.split(self._sizes)
+        return logits / root, shifts.view(k, d) / root[:k, None], rest
 
     def unscaled(self, x: Tensor) -> Tensor:
         """Coordinates as logits, shifts and entries in one vector, without the scale of their information."""
         logits, shifts, rest = self.parts(x)
-        return torch.cat([logits, shifts.reshape(-1), self.shape.unscaled(rest)])
+        return torch.cat([logits, shifts.reshape(-1), self.shape.unscaled(rest), self._moved_numbers(x)])
+
+    def _moved_numbers(self, x: Tensor) -> Tensor:
+        return x.split(self._sizes)[3] / self.certainty.sqrt()
 
     def factored(self, x: Tensor) -> Factors | None:
         """The factors of the covariances at coordinates x, where the structure has them."""
@@ -87,30 +110,35 @@ class Chart:
 
     def parameters(self, x: Tensor, fixed: Fixed) -> Parameters:
         """The mixture at coordinates x."""
+        return self.state(x, fixed, 0.0).parameters()
+
+    def state(self, x: Tensor, fixed: Fixed, seen: float) -> EMState:
+        """The mixture at coordinates x, with its background and numbers, and the weight of the rows seen."""
         logits, shifts, rest = self.parts(x)
-        V, _ = self.shape.at(rest)
-        log_weights = fixed.log_weights(self.log_weights + logits, self.log_weights)
+        V, factors = self.shape.at(rest)
+        log_weights = fixed.log_weights(self.log_weights + logits, self.log_weights, len(self.means))
         moved = (self.factors @ shifts[..., None])[..., 0]
         if fixed.means is not False:
             moved = torch.where(fixed.coordinates(len(moved), moved.shape[1], moved.device), 0.0, moved)
-        return Parameters(log_weights, self.means + moved, V)
+        numbers = self.numbers + self._moved_numbers(x)
+        return EMState(log_weights.exp(), self.means + moved, V, V.new_tensor(seen), factors, numbers)
 
     def gradient(self, x: Tensor, weights: Tensor, stats: Stats, prior: Prior | None, fixed: Fixed) -> Tensor:
         """The gradient of log-likelihood and log-prior in these coordinates, from the sums at x; zero where held."""
         k = len(self.means)
         rest = self.parts(x)[2]
-        q, G = stats.q, stats.G
+        q, G = stats.masses(len(weights)), stats.G
         if prior is not None:
             inverse = torch.cholesky_inverse(torch.linalg.cholesky_ex(self.shape.at(rest)[0])[0])
-            q, G = q + (prior.concentration - 1), G + prior.gradient(inverse)
-        free = ~fixed.mask("weights", k, q.device)
+            q, G = q + prior.on_masses(q, k), G + prior.gradient(inverse)
+        free = ~fixed.on_weights(len(q), k, q.device)
         shares = torch.where(free, weights, 0.0)
         shares = shares / shares.sum().clamp(min=1e-300)
         on_logits = torch.where(free, q - torch.where(free, q, 0.0).sum() * shares, 0.0)
         root = self.information.sqrt()
-        on_shifts = self._on_shifts(stats.g, fixed) / root[:, None]
+        on_shifts = self._on_shifts(stats.g, fixed) / root[:k, None]
         on_rest = self.shape.gradient(rest, G, ~fixed.mask("covariances", k, q.device))
-        return torch.cat([on_logits / root, on_shifts.reshape(-1), on_rest])
+        return torch.cat([on_logits / root, on_shifts.reshape(-1), on_rest, stats.slopes / self.certainty.sqrt()])
 
     def _on_shifts(self, g: Tensor, fixed: Fixed) -> Tensor:
         """L^T g (k, d), without what would move coordinates that are held."""
@@ -123,6 +151,7 @@ class Chart:
     def longest(self, direction: Tensor) -> float:
         """How many times a direction may be gone before weights, means or widths change by more than they should."""
         logits, shifts, rest = self.parts(direction)
-        most = torch.stack([logits.abs().amax(), shifts.abs().amax(), self.shape.most(rest)])
-        limits = torch.tensor([2.0, 2.0, 1.0], dtype=most.dtype, device=most.device)
+        numbers = self._moved_numbers(direction).abs().sum()
+        most = torch.stack([logits.abs().amax(), shifts.abs().amax(), self.shape.most(rest), numbers])
+        limits = torch.tensor([2.0, 2.0, 1.0, 1.0], dtype=most.dtype, device=most.device)
         return float((limits / most.clamp(min=1e-300)).amin())

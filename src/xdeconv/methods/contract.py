@@ -39,6 +39,10 @@ class State(ABC):
     def tensors(self) -> dict[str, Tensor]:
         """Everything there is to save, by name."""
 
+    def numbers(self) -> Tensor:
+        """Fitted numbers (m,) that belong to no component: logarithms of factors on errors, of a tail's nu."""
+        return torch.zeros(0, dtype=torch.float64)
+
 
 class Method(ABC):
     """How to learn from sums over rows."""
@@ -73,6 +77,16 @@ class Method(ABC):
     @abstractmethod
     def standardized(self, scale: Sequence[float]) -> Self:
         """The same method for coordinates divided by ``scale``: its settings are in the user's units."""
+
+    def numbers(self, state: Any) -> Tensor:
+        """The fitted numbers (m,) that belong to no component and go with :meth:`mixture`."""
+        return state.numbers()
+
+    def with_numbers(self, state: Any, numbers: Tensor) -> Any:
+        """The state with fitted numbers that belong to no component, which begins to learn afresh."""
+        if len(numbers) == 0:
+            return state
+        raise ValueError(f"{type(self).__name__} fits nothing but components: it has no with_numbers")
 
     def with_prior(self, prior: Prior) -> Self | None:
         """The same method with a prior, which leads out of numerical trouble; None if it cannot have one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from torch import Tensor
 from ..kernels.parameters import Factors, Parameters
 from ..kernels.stats import Stats
 from ..mixture._mixture import Mixture
+from .checks import per_dimension, variances
 from .constants import per_coordinate
 from .contract import Method, State
 from .fixed import Fixed, refuse_other_kinds, share_among_free
@@ -24,17 +25,25 @@ SMALLEST = 1e-300
 
 @dataclass(frozen=True)
 class EMState(State):
-    """The mixture, which is also the running statistic, and the weight of the rows seen."""
+    """The mixture, which is also the running statistic, and the weight of the rows seen.
+
+    weights are (k,), or (k + 1,) with a background's last; ``extra`` (m,) are numbers that belong to no component.
+    """
 
     weights: Tensor
     means: Tensor
     covariances: Tensor
     seen: Tensor
     factors: Factors | None = None
+    extra: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
 
     def parameters(self) -> Parameters:
         """Log-weights, means and covariances, as kernels want them."""
-        return Parameters(self.weights.log(), self.means, self.covariances)
+        return Parameters(self.weights[: len(self.means)].log(), self.means, self.covariances)
+
+    def numbers(self) -> Tensor:
+        """Fitted numbers (m,) that belong to no component."""
+        return self.extra
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything there is to save."""
@@ -71,19 +80,18 @@ class EM(Method):
         checked_schedule(self.step, "step", most=1.0)
         refuse_other_kinds(self)
         object.__setattr__(self, "covariance", as_structure(self.covariance))
-        if min(self.inflate if isinstance(self.inflate, Sequence) else (self.inflate,)) < 0:
-            raise ValueError(f"inflate must not be negative, got {self.inflate!r}")
+        object.__setattr__(self, "inflate", variances(self.inflate, "inflate"))
 
     def init(self, mixture: Mixture, device: torch.device | str = "cpu") -> EMState:
         """The state that stands for a mixture, or for the nearest of the structure."""
         self.covariance.refuse(mixture.k, mixture.d, self.fixed)
-        weights = torch.tensor(mixture.weights, device=device)
+        weights = torch.tensor(mixture.shares, device=device)
         _, means, V = mixture.tensors(device)
         return self._state(weights, means, V, torch.zeros((), dtype=torch.float64, device=device))
 
     def _state(self, weights: Tensor, means: Tensor, V: Tensor, seen: Tensor) -> EMState:
-        self.covariance.refuse_held(V, weights, self.fixed)
-        covariances, factors = self.covariance.nearest(V, weights)
+        self.covariance.refuse_held(V, weights[: len(V)], self.fixed)
+        covariances, factors = self.covariance.nearest(V, weights[: len(V)])
         return EMState(weights, means, covariances, seen, factors)
 
     def restore(self, state: EMState, tensors: Mapping[str, Tensor]) -> EMState:
@@ -94,10 +102,11 @@ class EM(Method):
         """One update from the sums over a batch, or over all rows; ``total`` is the weight of the data set."""
         n, V = stats.rows, state.covariances
         lam = at_epoch(self.step, state.seen / total) * (n > 0).to(n.dtype)  # a batch of no weight changes nothing
-        mass = (1 - lam) * state.weights + lam * stats.q / n.clamp(min=SMALLEST)
+        shares = (1 - lam) * state.weights + lam * stats.masses(len(state.weights)) / n.clamp(min=SMALLEST)
+        k, device = len(V), shares.device
+        mass = shares[:k]
         share = torch.where(mass > 0, lam / (n * mass).clamp(min=SMALLEST), 0.0)
         fixed = self.fixed or Fixed()
-        k, device = len(mass), mass.device
 
         held = None if fixed.means is False else fixed.coordinates(k, V.shape[-1], device)
         if self.step == 1.0:
@@ -115,15 +124,21 @@ class EM(Method):
         if fixed.covariances is not False:
             shape = shape.held(fixed.mask("covariances", k, device), state.shape)
 
-        weights = mass if self.prior is None else self.prior.weights(mass, total, lam)
+        weights = shares if self.prior is None else self.prior.weights(shares, total, lam, k)
         if fixed.weights is not False:
-            weights = share_among_free(weights, state.weights, fixed.mask("weights", k, device))
-        return EMState(weights, state.means + delta, shape.V, state.seen + n, shape.factors)
+            weights = share_among_free(weights, state.weights, fixed.on_weights(len(weights), k, device))
+        extra = moved_numbers(state.extra, stats, lam)
+        return EMState(weights, state.means + delta, shape.V, state.seen + n, shape.factors, extra)
+
+    def with_numbers(self, state: EMState, numbers: Tensor) -> EMState:
+        """The state with fitted numbers that belong to no component."""
+        return replace(state, extra=numbers)
 
     def moved(self, state: EMState, parameters: Parameters) -> EMState:
         """The state with other parameters, as far along as it was."""
         log_weights, means, V = parameters
-        return self._state(log_weights.exp(), means, V, state.seen)
+        weights = all_weights(log_weights, len(state.weights) > len(state.means))
+        return replace(self._state(weights, means, V, state.seen), extra=state.extra)
 
     def with_prior(self, prior: Prior) -> EM:
         """The same method with a prior."""
@@ -154,9 +169,23 @@ class EM(Method):
     def standardized(self, scale: Sequence[float]) -> EM:
         """The same method for coordinates divided by ``scale``: priors and penalties stay in the user's units."""
         prior = None if self.prior is None else self.prior.standardized(scale)
-        inflate = self.inflate if isinstance(self.inflate, Sequence) else (self.inflate,) * len(scale)
+        inflate = per_dimension(self.inflate, len(scale), "inflate")
         scaled = tuple(value / s**2 for value, s in zip(inflate, scale, strict=True)) if self.inflate else 0.0
         return replace(self, prior=prior, inflate=scaled, covariance=self.covariance.standardized(scale))
+
+
+def all_weights(log_weights: Tensor, background: bool) -> Tensor:
+    """Weights (k,), with a background (k + 1,): it has what the components leave."""
+    weights = log_weights.exp()
+    return torch.cat([weights, (1 - weights.sum()).clamp(min=0.0)[None]]) if background else weights
+
+
+def moved_numbers(numbers: Tensor, stats: Stats, lam: Tensor | float) -> Tensor:
+    """Numbers that belong to no component after one step: of factors on diagonal noise, exactly EM's."""
+    if not len(numbers):
+        return numbers
+    ratio = 2 * stats.slopes / stats.certainty.clamp(min=SMALLEST)
+    return numbers + lam * 0.5 * torch.log1p(ratio.clamp(min=-0.75, max=3.0))
 
 
 def restored(state: EMState, tensors: Mapping[str, Tensor]) -> EMState:

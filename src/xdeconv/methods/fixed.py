@@ -42,6 +42,11 @@ class Fixed:
         for name in ("weights", "means", "covariances"):
             object.__setattr__(self, name, _plain(getattr(self, name), name))
 
+    def on_weights(self, weights: int, k: int, device: torch.device | str) -> Tensor:
+        """Which of so many weights are held; with one more than components, the last is a background's and is not."""
+        mask = self.mask("weights", k, device)
+        return mask if weights == k else torch.cat([mask, mask.new_zeros(weights - k)])
+
     def mask(self, what: str, k: int, device: torch.device | str) -> Tensor:
         """Booleans (k,): which components hold ``what``, in all coordinates."""
         choice = getattr(self, what)
@@ -78,11 +83,11 @@ class Fixed:
         for what in ("weights", "covariances"):
             self.mask(what, k, "cpu")
 
-    def log_weights(self, logits: Tensor, held: Tensor) -> Tensor:
-        """Log-weights (k,): held ones as they were, a softmax of the logits among the others."""
+    def log_weights(self, logits: Tensor, held: Tensor, k: int) -> Tensor:
+        """Log-weights (k,), or (k + 1,): held ones as they were, a softmax of the logits among the others."""
         if self.weights is False:
             return logits.log_softmax(0)
-        fixed = self.mask("weights", len(logits), logits.device)
+        fixed = self.on_weights(len(logits), k, logits.device)
         left = 1 - torch.where(fixed, held.exp(), 0.0).sum()
         return torch.where(fixed, held, torch.where(fixed, -torch.inf, logits).log_softmax(0) + left.log())
 

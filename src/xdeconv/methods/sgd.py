@@ -12,8 +12,10 @@ from torch import Tensor
 from ..kernels.parameters import Factors, Parameters
 from ..kernels.stats import Stats
 from ..mixture._mixture import Mixture
+from .checks import number
 from .constants import per_coordinate
 from .contract import Method, State
+from .em import all_weights
 from .fixed import Fixed, refuse_other_kinds
 from .prior import Prior
 from .schedule import Decaying, Schedule, at_epoch, checked_schedule
@@ -26,7 +28,10 @@ OptimizerMaker = Callable[..., torch.optim.Optimizer]
 
 @dataclass(frozen=True)
 class SGDState(State):
-    """Parameters that the optimiser moves in place: logits (k,), means (k, d), and what is free in covariances."""
+    """Parameters that the optimiser moves in place: logits (k,), means (k, d), and what is free in covariances.
+
+    With a background, logits are (k + 1,), its own last; ``extra`` (m,) are numbers that belong to no component.
+    """
 
     logits: Tensor
     means: Tensor
@@ -36,10 +41,15 @@ class SGDState(State):
     optimizer: torch.optim.Optimizer
     held_weights: Tensor
     fixed_weights: Tensor
+    extra: Tensor
 
     def parameters(self) -> Parameters:
         """Log-weights, means and covariances, as kernels want them."""
-        return Parameters(self.log_weights(), self.means.detach(), self.shape.V)
+        return Parameters(self.log_weights()[: len(self.means)], self.means.detach(), self.shape.V)
+
+    def numbers(self) -> Tensor:
+        """Fitted numbers (m,) that belong to no component."""
+        return self.extra.detach()
 
     @property
     def shape(self) -> Covariances:
@@ -59,7 +69,8 @@ class SGDState(State):
     def named(self) -> dict[str, Tensor]:
         """The parameters by name."""
         named = {"logits": self.logits, "means": self.means}
-        return named | {f"free.{i}": tensor for i, tensor in enumerate(self.free)}
+        named |= {f"free.{i}": tensor for i, tensor in enumerate(self.free)}
+        return named | ({"extra": self.extra} if len(self.extra) else {})
 
     def log_weights(self) -> Tensor:
         """Log of the weights: fixed ones as they were, a softmax of the logits among the others."""
@@ -102,12 +113,16 @@ class SGD(Method):
         checked_schedule(self.rate, "rate")
         refuse_other_kinds(self)
         object.__setattr__(self, "covariance", as_structure(self.covariance))
-        if not self.trace_penalty >= 0:
-            raise ValueError(f"trace_penalty must not be negative, got {self.trace_penalty!r}")
+        object.__setattr__(self, "trace_penalty", number(self.trace_penalty, "trace_penalty"))
+        if not callable(self.optimizer):
+            raise ValueError(f"optimizer must be a class such as torch.optim.Adam, got {self.optimizer!r}")
+        if self.options is not None and not isinstance(self.options, Mapping):
+            raise ValueError(f"options must be a dict of arguments of the optimizer, got {self.options!r}")
 
     def init(self, mixture: Mixture, device: torch.device | str = "cpu") -> SGDState:
         """The state that stands for a mixture."""
         log_weights, means, V = mixture.tensors(device)
+        shares = torch.tensor(mixture.shares, device=device)
         self.covariance.refuse(mixture.k, mixture.d, self.fixed)
         self.covariance.refuse_held(V, log_weights.exp(), self.fixed)
         shape = self.covariance.nearest(V, log_weights.exp())
@@ -117,13 +132,19 @@ class SGD(Method):
             raise ValueError(
                 f"SGD needs positive definite covariances to start from; that of component {j} is singular"
             )
-        logits, means, *free = (
-            torch.nn.Parameter(t) for t in (log_weights.clone(), means, *self.covariance.free(shape))
-        )
-        fixed = (self.fixed or Fixed()).mask("weights", mixture.k, device)
-        seen = torch.zeros((), dtype=torch.float64, device=device)
+        logits, means, *free = (torch.nn.Parameter(t) for t in (shares.log(), means, *self.covariance.free(shape)))
+        fixed = (self.fixed or Fixed()).on_weights(len(shares), mixture.k, device)
+        seen, extra = (torch.zeros(size, dtype=torch.float64, device=device) for size in ((), 0))
         optimizer = self._make_optimizer([logits, means, *free], float(at_epoch(self.rate, 0.0)))
-        return SGDState(logits, means, tuple(free), self.covariance, seen, optimizer, log_weights.exp(), fixed)
+        return SGDState(logits, means, tuple(free), self.covariance, seen, optimizer, shares, fixed, extra)
+
+    def with_numbers(self, state: SGDState, numbers: Tensor) -> SGDState:
+        """The state with fitted numbers that belong to no component; the optimiser starts afresh."""
+        if not len(numbers):
+            return state
+        state = replace(state, extra=torch.nn.Parameter(numbers.clone()))
+        optimizer = self._make_optimizer(list(state.named().values()), float(at_epoch(self.rate, 0.0)))
+        return replace(state, optimizer=optimizer)
 
     def _make_optimizer(self, parameters: list[Tensor], rate: float) -> torch.optim.Optimizer:
         options = dict(self.options or {})
@@ -153,16 +174,17 @@ class SGD(Method):
     def update(self, state: SGDState, stats: Stats, total: float) -> SGDState:
         """One optimiser step from the sums over a batch; ``total`` is the weight of the data set."""
         n = stats.rows
-        q, g, G = stats.q, stats.g, stats.G + self._penalty(state.shape.V, n / total)
         alpha = state.log_weights().exp()
+        q, g, G = stats.masses(len(alpha)), stats.g, stats.G + self._penalty(state.shape.V, n / total)
         if self.prior is not None:
-            q = q + (n / total) * (self.prior.concentration - 1)
+            q = q + (n / total) * self.prior.on_masses(q, len(g))
         free = ~state.fixed_weights
         share = torch.where(free, alpha, 0.0) / torch.where(free, alpha, 0.0).sum()
         on_logits = torch.where(free, q - torch.where(free, q, 0.0).sum() * share, 0.0)
         on_free = self.covariance.pulled_back(state.detached, G)
         rows = n.clamp(min=1e-300)  # a batch of no weight has no gradient
-        self._apply(state, [-gradient / rows for gradient in (on_logits, g, *on_free)], state.seen / total)
+        more = [stats.slopes] if len(state.extra) else []
+        self._apply(state, [-gradient / rows for gradient in (on_logits, g, *on_free, *more)], state.seen / total)
         return replace(state, seen=state.seen + n)
 
     def _apply(self, state: SGDState, gradients: list[Tensor], epoch: Tensor) -> None:
@@ -206,8 +228,9 @@ class SGD(Method):
     def moved(self, state: SGDState, parameters: Parameters) -> SGDState:
         """The state with other parameters, as far along as it was; the optimiser starts afresh."""
         log_weights, means, V = parameters
-        fresh = self.init(Mixture.from_tensors(log_weights.exp(), means, V), state.seen.device)
-        return replace(fresh, seen=state.seen)
+        weights = all_weights(log_weights, len(state.logits) > len(state.means))
+        fresh = self.init(Mixture.from_tensors(weights, means, V), state.seen.device)
+        return replace(self.with_numbers(fresh, state.numbers()), seen=state.seen)
 
     def with_prior(self, prior: Prior) -> SGD:
         """The same method with a prior."""
@@ -228,8 +251,8 @@ class SGD(Method):
 
     def mixture(self, state: SGDState) -> Mixture:
         """The mixture that a state stands for."""
-        log_weights, means, V = state.parameters()
-        return Mixture.from_tensors(log_weights.exp(), means, V)
+        _, means, V = state.parameters()
+        return Mixture.from_tensors(state.log_weights().exp(), means, V)
 
     def standardized(self, scale: Sequence[float]) -> SGD:
         """The same method for coordinates divided by ``scale``: priors and penalties stay in the user's units."""

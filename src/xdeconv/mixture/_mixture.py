@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,10 +18,11 @@ from ..kernels.parameters import Parameters
 from ..rows import checks
 from ..rows.batch import Batch
 from ..system.files import load_tensors, save_tensors
-from . import exchange, line, tail
+from . import exchange, line, storing, tail
 from .asking import Asked, restricted
+from .background import Background, Rows
 from .coordinates import Coordinate, checked_names, indices
-from .matrices import checked_parameters, n_parameters, square_root
+from .matrices import checked_parameters, n_parameters, of_one_covariance, square_root
 from .posterior import Posterior
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ Array = np.ndarray
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Mixture:
+class Mixture(Background):
     """A mixture of k Gaussians in d dimensions. Immutable.
 
     Every question about rows takes what :func:`xdeconv.fit` takes: an array (n, p) with NaN for missing values, a table
@@ -53,6 +54,13 @@ class Mixture:
         Their units.
     meta : mapping, optional
         Where the mixture comes from, as JSON can hold it.
+    background : Uniform or Mixture, optional
+        What else makes rows. The density of rows is then (1 - b) times that of the components, whose weights still sum
+        to 1, and b times the background's.
+    background_weight : float
+        b.
+    structure : str
+        What its covariances were fitted as: full, tied, diagonal, spherical or low-rank:R.
 
     Examples
     --------
@@ -67,6 +75,9 @@ class Mixture:
     labels: tuple[str, ...] | None = None
     units: tuple[str, ...] | None = None
     meta: Mapping[str, Any] | None = None
+    background: Background | None = None
+    background_weight: float = 0.0
+    structure: str = "full"
 
     def __post_init__(self) -> None:
         weights, means, V = checked_parameters(self.weights, self.means, self.covariances)
@@ -76,15 +87,22 @@ class Mixture:
         object.__setattr__(self, "labels", checked_names(self.labels, self.d, "labels", unique=True))
         object.__setattr__(self, "units", checked_names(self.units, self.d, "units", unique=False))
         object.__setattr__(self, "meta", MappingProxyType(_checked_meta(self.meta)))
+        object.__setattr__(self, "background_weight", _checked_background(self))
+        of_one_covariance(self.structure, self.d)  # which refuses a word that it does not know
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles are made by the constructor, so that they are as immutable."""
-        return Mixture, (self.weights, self.means, self.covariances, self.labels, self.units, dict(self.meta or {}))
+        return Mixture, tuple(dict(value) if name == "meta" else value for name, value in vars(self).items())
 
     @classmethod
     def from_tensors(cls, weights: Tensor, means: Tensor, covariances: Tensor) -> Mixture:
-        """A mixture of what a method or a start computed, on whatever device."""
-        return cls(*(t.detach().double().cpu().numpy() for t in (weights, means, covariances)))  # type: ignore[arg-type]
+        """A mixture of what a method or a start computed, on whatever device; one more weight is a background's."""
+        shares, m, V = (t.detach().double().cpu().numpy() for t in (weights, means, covariances))
+        if len(shares) == len(m):
+            return cls(shares, m, V)
+        inside = shares[:-1].sum()
+        own = shares[:-1] / inside if inside > 0 else np.full(len(m), 1 / len(m))
+        return cls(own, m, V, background=Rows(), background_weight=float(shares[-1]))
 
     @property
     def k(self) -> int:
@@ -99,16 +117,25 @@ class Mixture:
     @property
     def n_parameters(self) -> int:
         """Number of free parameters."""
-        return n_parameters(self.k, self.d)
+        return n_parameters(self.k, self.d, self.structure) + (self.background is not None)
+
+    @property
+    def shares(self) -> Array:
+        """Weights among all rows: (k,) of the components; with a background (k + 1,), its own last."""
+        if self.background is None:
+            return self.weights
+        return np.append((1 - self.background_weight) * self.weights, self.background_weight)
 
     def __repr__(self) -> str:
         names = f", labels={list(self.labels)}" if self.labels else ""
-        return f"Mixture(k={self.k}, d={self.d}{names})"
+        beside = "" if self.background is None else f", background={self.background_weight:.3g}"
+        shape = "" if self.structure == "full" else f", covariance={self.structure}"
+        return f"Mixture(k={self.k}, d={self.d}{names}{shape}{beside})"
 
     # The mixture as a whole
 
     def mean(self) -> Array:
-        """The mean (d,) of the mixture as a whole.
+        """The mean (d,) of all components together.
 
         >>> Mixture([0.25, 0.75], [[0.0], [4.0]], [[[1.0]], [[1.0]]]).mean()
         array([3.])
@@ -116,7 +143,7 @@ class Mixture:
         return self.weights @ self.means
 
     def covariance(self) -> Array:
-        """The covariance (d, d) of the mixture as a whole.
+        """The covariance (d, d) of all components together.
 
         >>> Mixture([0.5, 0.5], [[-2.0], [2.0]], [[[1.0]], [[1.0]]]).covariance()
         array([[5.]])
@@ -125,7 +152,7 @@ class Mixture:
         return np.einsum("k,kde->de", self.weights, self.covariances + away[:, :, None] * away[:, None, :])
 
     def cdf(self, x: Any) -> Array:
-        """P(true value <= x) of a mixture in one dimension.
+        """P(true value <= x) of a mixture's components in one dimension.
 
         Parameters
         ----------
@@ -146,7 +173,7 @@ class Mixture:
         return line.cdf(lines, torch.from_numpy(points.reshape(1, 1, -1).copy())).numpy().reshape(points.shape)
 
     def quantile(self, q: Any) -> Array:
-        """The true value below which a fraction q lies, of a mixture in one dimension.
+        """The true value below which a fraction q of a mixture's components lies, in one dimension.
 
         Parameters
         ----------
@@ -169,12 +196,14 @@ class Mixture:
     def _line(self, what: str) -> line.Lines:
         if self.d != 1:
             raise ValueError(f"{what} is of one dimension and the mixture has {self.d}: take marginal([...]) first")
-        log_weights, means, covariances = self.tensors()
-        return line.Lines(log_weights.exp()[None], means[None], covariances[None, :, 0].sqrt())
+        _, means, covariances = self.tensors()
+        return line.Lines(torch.tensor(self.weights)[None], means[None], covariances[None, :, 0].sqrt())
 
     # Questions about rows
 
-    def log_prob(self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None) -> Array:
+    def log_prob(
+        self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None, background: Any = None
+    ) -> Array:
         """Log-density of each noisy row: natural logarithm, missing values marginalised exactly.
 
         Parameters
@@ -187,18 +216,50 @@ class Mixture:
             (n, p, d): rows are views ``projection @ v`` of true values v.
         error : array_like, optional
             Standard deviations (n, p) or (p,), instead of noise.
+        background : array_like, optional
+            (n,), log-densities of these rows, for a model that was fitted with such.
 
         Returns
         -------
         numpy.ndarray
             (n,).
         """
-        parameters = self.tensors()
-        return self._each(lambda b: kernels.log_prob(*parameters, b), X, noise, projection, error=error)
+        given = {"error": error, "background": background}
+        return self._each(self.log_density, X, noise, projection, **given)
+
+    def log_density(self, batch: Batch) -> Tensor:
+        """Log-density (n,) of a batch of noisy rows, with the background.
+
+        Parameters
+        ----------
+        batch : Batch
+            Of this mixture's coordinates.
+
+        Returns
+        -------
+        torch.Tensor
+        """
+        return kernels.log_prob(*self.tensors(batch.device), self.seen(batch))
+
+    def seen(self, batch: Batch) -> Batch:
+        """A batch as kernels want it: with the log-densities of this mixture's background.
+
+        Parameters
+        ----------
+        batch : Batch
+            Of this mixture's coordinates.
+
+        Returns
+        -------
+        Batch
+        """
+        density = None if self.background is None else self.background.log_density(batch)
+        return replace(batch, background=density)
 
     def score(
-        self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None, weight: Any = None
-    ) -> float:
+        self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None, weight: Any = None,
+        background: Any = None,
+    ) -> float:  # fmt: skip
         """Mean log-density per unit of row weight.
 
         Parameters
@@ -209,14 +270,16 @@ class Mixture:
             As in :meth:`log_prob`.
         weight : array_like, optional
             (n,), how much each row counts.
+        background : array_like, optional
+            (n,), log-densities of these rows, for a model that was fitted with such.
 
         Returns
         -------
         float
         """
-        parameters, total, weights, first = self.tensors(), 0.0, 0.0, 0
-        for batch in self.batches(X, noise, projection, weight, error=error):
-            log_prob = refuse_nan(kernels.log_prob(*parameters, batch), first)
+        total, weights, first = 0.0, 0.0, 0
+        for batch in self.batches(X, noise, projection, weight, error=error, background=background):
+            log_prob = refuse_nan(self.log_density(batch), first)
             total += float(log_prob.sum() if batch.weight is None else batch.weight @ log_prob)
             weights += float(batch.total_weight())
             first += batch.n
@@ -225,9 +288,10 @@ class Mixture:
         return total / weights
 
     def responsibilities(
-        self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None, log_prior: Any = None
-    ) -> Array:
-        """Probability that each row comes from each component.
+        self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None, log_prior: Any = None,
+        background: Any = None,
+    ) -> Array:  # fmt: skip
+        """Probability that each row comes from each component; with a background, what is left of 1 is its own.
 
         Parameters
         ----------
@@ -237,6 +301,8 @@ class Mixture:
             As in :meth:`log_prob`.
         log_prior : array_like, optional
             (n, k), added to the logarithms of the weights.
+        background : array_like, optional
+            (n,), log-densities of these rows, for a model that was fitted with such.
 
         Returns
         -------
@@ -245,16 +311,58 @@ class Mixture:
         """
         parameters = self.tensors()
 
-        def softmax(batch: Batch) -> Tensor:
-            return torch.softmax(kernels.log_joint(*parameters, batch), dim=1)
+        def shares(batch: Batch) -> Tensor:
+            seen = self.seen(batch)
+            inside = kernels.log_joint(*parameters, seen)
+            if seen.background is None:
+                return torch.softmax(inside, dim=1)
+            return (inside - kernels.log_prob(*parameters, seen)[:, None]).exp()
 
-        return self._each(softmax, X, noise, projection, log_prior=log_prior, error=error)
+        given = {"log_prior": log_prior, "error": error, "background": background}
+        return self._each(shares, X, noise, projection, **given)
+
+    def background_probability(
+        self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None, background: Any = None
+    ) -> Array:
+        """Probability that each row is the background's, and not of any component.
+
+        Parameters
+        ----------
+        X : array_like, table, path, Source or Batch
+            The rows.
+        noise, projection, error : array_like, optional
+            As in :meth:`log_prob`.
+        background : array_like, optional
+            (n,), log-densities of these rows, for a model that was fitted with such.
+
+        Returns
+        -------
+        numpy.ndarray
+            (n,); 0 for a mixture without a background.
+
+        Examples
+        --------
+        >>> from xdeconv import Uniform
+        >>> cluster = Mixture([1.0], [[5.0]], [[[0.01]]], background=Uniform(0.0, 10.0), background_weight=0.5)
+        >>> cluster.background_probability([[5.0], [6.0]]).round(3)
+        array([0.024, 1.   ])
+        """
+        return self._each(self._beside, X, noise, projection, error=error, background=background)
+
+    def _beside(self, batch: Batch) -> Tensor:
+        """Probabilities (n,) of the background."""
+        seen = self.seen(batch)
+        if seen.background is None:
+            return torch.zeros(batch.n, dtype=torch.float64)
+        log_weight = np.log(self.background_weight or 1e-300)
+        return (seen.background + log_weight - kernels.log_prob(*self.tensors(), seen)).exp().clamp(max=1.0)
 
     def outlier(self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None) -> Array:
         """The density's own p-value of each row: how often the mixture makes a row that is less likely.
 
         It is P(f(X') <= f(x)) with f the density of rows with this row's noise, gaps and projection, and X' drawn
         from f: uniform between 0 and 1 for rows of the mixture, whatever their noise, and 1 when nothing is observed.
+        The background, if there is one, is left out: it is the p-value of a row among those of the components.
         See :mod:`xdeconv.mixture.tail` for how it is computed, to a few per cent of its value.
 
         Parameters
@@ -274,7 +382,7 @@ class Mixture:
         >>> Mixture([1.0], [[0.0]], [[[1.0]]]).outlier([[1.96]]).round(3)
         array([0.05])
         """
-        parameters = self.tensors()
+        parameters = self._components()
         return self._each(lambda b: torch.from_numpy(tail.p_values(parameters, b)), X, noise, projection, error=error)
 
     def component_tail(self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None) -> Array:
@@ -295,7 +403,7 @@ class Mixture:
         numpy.ndarray
             (n,).
         """
-        parameters = self.tensors()
+        parameters = self._components()
 
         def tails(batch: Batch) -> Tensor:
             return torch.from_numpy(Posterior(parameters, batch).component_tail())
@@ -305,7 +413,7 @@ class Mixture:
     def posterior(
         self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None, log_prior: Any = None
     ) -> Posterior:
-        """What each row's true values are, given the row, its noise and this mixture.
+        """What each row's true values are, given the row, its noise and this mixture, and that no background made it.
 
         Parameters
         ----------
@@ -321,7 +429,7 @@ class Mixture:
         Posterior
         """
         batch = self.batch(X, noise, projection, log_prior=log_prior, error=error)
-        return Posterior(self.tensors(), batch, self.labels)
+        return Posterior(self._components(), batch, self.labels)
 
     def batch(self, X: Any, *arrays: Any, **named: Any) -> Batch:
         """Checked rows of this mixture's coordinates, in memory, float64 on the CPU.
@@ -363,6 +471,10 @@ class Mixture:
         """
         return self._asked.batches(X, _given(*arrays, **named))
 
+    def _components(self) -> Parameters:
+        """The components alone, whose weights sum to 1."""
+        return self.with_(background=None).tensors()
+
     def _each(self, question: Callable[[Batch], Tensor], X: Any, *arrays: Any, **named: Any) -> Array:
         """The answers to a question about each row, asked batch by batch."""
         found: list[Array] = []
@@ -386,8 +498,23 @@ class Mixture:
         -------
         Mixture
         """
-        keep = self.indices(coordinates)
-        return self._of(self.weights, self.means[:, keep], self.covariances[:, keep][:, :, keep], keep)
+        return self.restricted(self.indices(coordinates))
+
+    def restricted(self, keep: Sequence[int]) -> Mixture:
+        """The mixture of some coordinates, by index.
+
+        Parameters
+        ----------
+        keep : sequence of int
+            Which ones.
+
+        Returns
+        -------
+        Mixture
+        """
+        beside = None if self.background is None else self.background.restricted(keep)
+        V = self.covariances[:, keep][:, :, keep]
+        return self._of(self.weights, self.means[:, keep], V, keep, beside, self.background_weight)
 
     def condition(self, values: Mapping[Any, float], noise: Any = None, *, error: Any = None) -> Mixture:
         """The mixture of the other *true* coordinates given observed values of some, which are dropped.
@@ -422,8 +549,27 @@ class Mixture:
         if np.isnan(X[0, given]).any():
             raise ValueError("a value to condition on is NaN: leave that coordinate out instead")
         S[0][np.ix_(given, given)] = _given_noise(values, noise, error)
-        posterior = self.posterior(X, S).marginal(rest)
-        return self._of(posterior.weights[0], posterior.means[0], posterior.covariances[0], rest)
+        return self.given(self.batch(X, S), rest)
+
+    def given(self, row: Batch, rest: Sequence[int]) -> Mixture:
+        """The mixture of some true coordinates, given one noisy row of the others.
+
+        Parameters
+        ----------
+        row : Batch
+            One row that observes none of the coordinates wanted.
+        rest : sequence of int
+            The coordinates wanted.
+
+        Returns
+        -------
+        Mixture
+        """
+        beside = None if self.background is None else self.background.given(row, rest)
+        share = float(self._beside(row)[0])
+        posterior = Posterior(self._components(), row).marginal(rest)
+        found = posterior.weights[0], posterior.means[0], posterior.covariances[0]
+        return self._of(*found, rest, beside, share)
 
     def transformed(self, shift: Array, scale: Array) -> Mixture:
         """The mixture of shift + scale * v, coordinate by coordinate.
@@ -438,27 +584,37 @@ class Mixture:
         Mixture
         """
         V = self.covariances * scale[:, None] * scale
-        return Mixture(self.weights, shift + scale * self.means, V, self.labels, self.units, self.meta)
+        beside = None if self.background is None else self.background.transformed(shift, scale)
+        structure = self.structure if self.structure != "spherical" or np.ptp(scale) == 0 else "diagonal"
+        return replace(self, means=shift + scale * self.means, covariances=V, background=beside, structure=structure)
 
     def with_(self, **changes: Any) -> Mixture:
-        """A copy with other labels, units or meta.
+        """A copy with other labels, units, meta, structure or background.
 
         Parameters
         ----------
         **changes
-            labels, units or meta.
+            labels, units, meta, structure, background or background_weight; ``background=None`` leaves the components
+            alone.
 
         Returns
         -------
         Mixture
         """
-        fields = {"labels": self.labels, "units": self.units, "meta": self.meta} | changes
-        return Mixture(self.weights, self.means, self.covariances, **fields)
+        if "background" in changes and changes["background"] is None:
+            changes["background_weight"] = 0.0
+        return replace(self, **changes)
 
-    def _of(self, weights: Array, means: Array, V: Array, keep: Sequence[int]) -> Mixture:
+    def _of(
+        self, weights: Array, means: Array, V: Array, keep: Sequence[int], background: Background | None, share: float
+    ) -> Mixture:
         labels = tuple(self.labels[a] for a in keep) if self.labels else None
         units = tuple(self.units[a] for a in keep) if self.units else None
-        return Mixture(weights, means, V, labels, units, restricted(self.meta or {}, keep, self.d))
+        return replace(
+            self, weights=weights, means=means, covariances=V, labels=labels, units=units,
+            meta=restricted(self.meta or {}, keep, self.d), background=background, background_weight=share,
+            structure="full",
+        )  # fmt: skip
 
     def indices(self, coordinates: Sequence[Coordinate] | Coordinate) -> list[int]:
         """Positions of coordinates given by label or index.
@@ -479,7 +635,7 @@ class Mixture:
     def sample(
         self, size: int, seed: int | None = None, noise: Any = None, projection: Any = None, *, error: Any = None
     ) -> Array:
-        """Draws of true values; with noise or a projection, of noisy rows.
+        """Draws of true values, the background's among them; with noise or a projection, of noisy rows.
 
         Parameters
         ----------
@@ -504,10 +660,7 @@ class Mixture:
         if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 0:
             raise ValueError(f"size must be a whole number of at least 0, got {size!r}")
         rng = np.random.default_rng(seed)
-        component = rng.choice(self.k, size=size, p=self.weights / self.weights.sum())
-        v = self.means[component] + np.einsum(
-            "nde,ne->nd", square_root(self.covariances)[component], rng.standard_normal((size, self.d))
-        )
+        v = self.drawn(size, rng)
         if noise is None and error is None and projection is None:
             return v
         R = None if projection is None else checks.to_array(projection, "projection")
@@ -518,6 +671,29 @@ class Mixture:
         x = v if view.projection is None else np.einsum("pdn,nd->np", view.projection.numpy(), v)
         return x + np.einsum("npq,nq->np", square_root(view.covariance().numpy()), rng.standard_normal((size, p)))
 
+    def drawn(self, size: int, rng: np.random.Generator) -> Array:
+        """Draws of true values by a generator of one's own.
+
+        Parameters
+        ----------
+        size : int
+            How many.
+        rng : numpy.random.Generator
+            Where randomness comes from.
+
+        Returns
+        -------
+        numpy.ndarray
+            (size, d).
+        """
+        component = rng.choice(self.k, size=size, p=self.weights / self.weights.sum())
+        root = square_root(self.covariances)[component]
+        v = self.means[component] + np.einsum("nde,ne->nd", root, rng.standard_normal((size, self.d)))
+        if self.background is not None:
+            beside = rng.random(size) < self.background_weight
+            v[beside] = self.background.drawn(int(beside.sum()), rng)
+        return v
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a safetensors file, float64; the old file stays whole until the new one is.
 
@@ -526,9 +702,8 @@ class Mixture:
         path : str or path
             The file to write.
         """
-        arrays = {"weights": self.weights, "means": self.means, "covariances": self.covariances}
-        facts = {"labels": self.labels, "units": self.units, "meta": dict(self.meta or {})}
-        save_tensors(path, "mixture", arrays, facts)
+        saved = storing.saved(self)
+        save_tensors(path, "mixture", saved.arrays, saved.facts, saved.features)
 
     def export(self, path: str | os.PathLike[str]) -> None:
         """Write for other programs.
@@ -575,16 +750,20 @@ class Mixture:
         -------
         Mixture
         """
-        return cls(*exchange.from_sklearn(model, labels)._replace(units=units))
+        return cls(**exchange.from_sklearn(model, labels)._replace(units=units)._asdict())
 
     @property
     def _exchanged(self) -> exchange.Exchanged:
+        if self.background is not None:
+            raise ValueError("other programs' mixtures have no background: for the components, with_(background=None)")
         return exchange.Exchanged(
-            self.weights, self.means, self.covariances, self.labels, self.units, dict(self.meta or {})
+            self.weights, self.means, self.covariances, self.labels, self.units, dict(self.meta or {}), self.structure
         )
 
     def tensors(self, device: torch.device | str = "cpu") -> Parameters:
         """Log-weights, means and covariances as float64 tensors, as kernels want them.
+
+        Beside a background, the weights are those among all rows.
 
         Parameters
         ----------
@@ -597,7 +776,7 @@ class Mixture:
             Which unpacks into the three.
         """
         with np.errstate(divide="ignore"):
-            arrays = np.log(self.weights), self.means, self.covariances
+            arrays = np.log(self.shares[: self.k]), self.means, self.covariances
         return Parameters(*(torch.tensor(array, device=device) for array in arrays))
 
 
@@ -613,16 +792,13 @@ def load(path: str | os.PathLike[str]) -> Mixture:
     -------
     Mixture
     """
-    arrays, facts = load_tensors(path, "mixture")
+    arrays, facts = load_tensors(path, "mixture", storing.FEATURES)
     missing = {"weights", "means", "covariances"} - set(arrays)
     if missing or not isinstance(facts, dict):
         raise ValueError(f"{path} is damaged: it lacks {sorted(missing) or 'its facts'}")
     try:
-        return Mixture(
-            arrays["weights"], arrays["means"], arrays["covariances"],
-            facts.get("labels"), facts.get("units"), facts.get("meta"),
-        )  # fmt: skip
-    except (ValueError, TypeError) as problem:
+        return storing.restored(Mixture, arrays, facts)
+    except (ValueError, TypeError, KeyError) as problem:
         raise ValueError(f"{path} is damaged: {problem}") from problem
 
 
@@ -638,11 +814,11 @@ def refuse_nan(values: Tensor, first: int = 0) -> Tensor:
 
 def _given(
     noise: Any = None, projection: Any = None, weight: Any = None, log_prior: Any = None, *, error: Any = None,
-    label: Any = None,
+    label: Any = None, background: Any = None,
 ) -> dict[str, Any]:  # fmt: skip
     """What stands beside the rows, by name."""
     return {"noise": noise, "projection": projection, "weight": weight, "log_prior": log_prior, "error": error,
-            "label": label}  # fmt: skip
+            "label": label, "background": background}  # fmt: skip
 
 
 def _given_noise(values: Mapping[Any, float], noise: Any, error: Any) -> Array:
@@ -665,6 +841,22 @@ def _given_noise(values: Mapping[Any, float], noise: Any, error: Any) -> Array:
         raise ValueError(f"noise must be a dict or a covariance of shape {(len(values),) * 2}, got {matrix.shape}")
     checks.refuse_indefinite(matrix[None], "noise")
     return matrix
+
+
+def _checked_background(mixture: Mixture) -> float:
+    """The weight of a background, if it is one and has the mixture's dimensions."""
+    beside, b = mixture.background, mixture.background_weight
+    if beside is None:
+        if b:
+            raise ValueError(f"background_weight is {b!r} and there is no background")
+        return 0.0
+    if not isinstance(beside, Background):
+        raise ValueError(f"background must be an xd.Uniform or an xd.Mixture, got {beside!r}")
+    if beside.d not in (0, mixture.d):
+        raise ValueError(f"the background has {beside.d} dimensions and the mixture {mixture.d}")
+    if not 0 <= float(b) <= 1:
+        raise ValueError(f"background_weight must lie between 0 and 1, got {b!r}")
+    return float(b)
 
 
 def _checked_meta(meta: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -18,7 +19,8 @@ from ..kernels.options import DEFAULT, Options
 from ..kernels.parameters import Parameters
 from ..methods.prior import Prior
 from ..rows.batch import Batch
-from .moves import Found, Moves, Search, least_gain
+from .contest import contest
+from .moves import Found, Moves, Search
 from .passes import em_passes, total_log_prob
 from .pruning import joined, pruned
 
@@ -29,6 +31,7 @@ ROWS_EACH = 150  # rows per component, at least
 CHILD = 3  # times as many rows for what two of them become
 CHILD_SWEEPS = 4
 FEW_STARTS = 2
+SAME = 1.0  # nats: searches whose results are no further apart have ended at the same place
 
 Start = Callable[[Batch, int], Parameters]
 """Makes a mixture for some rows; the number tells one start from another."""
@@ -45,8 +48,8 @@ def explore(
 ) -> Found:
     """The best mixture found from ``moves.starts`` starts; fewer where all would see the same rows."""
     there = _Rows(pool, rng.permutation(pool.n), max(PARENT_ROWS, ROWS_EACH * k), prior, options)
-    starts = min(moves.starts, FEW_STARTS) if there.all(1) else moves.starts
-    generation = [_parent(there, start, number, moves, rng) for number in range(max(1, starts))]
+    begun = _starts(there, start, k, moves)
+    generation = [_parent(there, parameters, number, moves, rng) for number, parameters in enumerate(begun)]
     times = 1
     while len(generation) > 1:
         pairs = [generation[i : i + 2] for i in range(0, len(generation), 2)]
@@ -55,8 +58,8 @@ def explore(
     best = generation[0]
     if there.all(times):  # all rows have just been searched
         return best
-    begun = em_passes(best.parameters, pool, JOIN_PASSES, prior, options)
-    return _and_before(Search(pool, moves, rng, prior, options).run(begun), [best])
+    last = em_passes(best.parameters, pool, JOIN_PASSES, prior, options)
+    return _and_before(Search(pool, moves, rng, prior, options).run(last), [best])
 
 
 @dataclass(frozen=True)
@@ -84,10 +87,20 @@ class _Rows:
         return rows, None if self.prior is None else self.prior.scaled(share)
 
 
-def _parent(there: _Rows, start: Start, number: int, moves: Moves, rng: np.random.Generator) -> Found:
+def _starts(there: _Rows, start: Start, k: int, moves: Moves) -> list[Parameters]:
+    """Where searches begin: one start on rows of its own each, or the best of many where all see the same rows."""
+    if there.all(1) and moves.starts > 1:
+        return contest(partial(start, there.pool), there.pool, k, FEW_STARTS, there.prior, there.options)
+    parts = [there.part(number, 1) for number in range(max(1, moves.starts))]
+    return [
+        em_passes(start(rows, number), rows, FIRST_PASSES, prior, there.options)
+        for number, (rows, prior) in enumerate(parts)
+    ]
+
+
+def _parent(there: _Rows, begun: Parameters, number: int, moves: Moves, rng: np.random.Generator) -> Found:
     """What a search from one start finds on rows of its own."""
     rows, prior = there.part(number, 1)
-    begun = em_passes(start(rows, number), rows, FIRST_PASSES, prior, there.options)
     return Search(rows, moves, rng, prior, there.options).run(begun)
 
 
@@ -98,7 +111,7 @@ def _child(there: _Rows, parents: list[Found], k: int, number: int, moves: Moves
     rows, prior = there.part(number, CHILD)
     both = [em_passes(found.parameters, rows, JOIN_PASSES, prior, there.options) for found in parents]
     values = [_finite(total_log_prob(one, rows, there.options)) for one in both]
-    if abs(values[0] - values[1]) < least_gain(rows, both[0].d):
+    if abs(values[0] - values[1]) < SAME * float(rows.total_weight()) / rows.n:
         return _and_before(replace(parents[0], parameters=both[int(np.argmax(values))]), parents[1:])
     begun = em_passes(joined([found.parameters for found in parents]), rows, JOIN_PASSES, prior, there.options)
     begun = em_passes(pruned(begun, k, rows, prior, there.options), rows, JOIN_PASSES, prior, there.options)

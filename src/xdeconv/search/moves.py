@@ -152,7 +152,9 @@ class Search:
 
     def _least(self, parameters: Parameters) -> float:
         """What a move must add to the pool's log-likelihood: no less than so many free numbers gain by chance."""
-        return max(self.moves.gain * self._weight(), least_gain(self.batch, parameters.d))
+        d = parameters.d
+        each = self._weight() / max(self.batch.n, 1)  # weights may have any unit
+        return max(self.moves.gain * self._weight(), each * (1 + d + d * (d + 1) / 2))
 
     def _weight(self) -> float:
         return float(self.batch.total_weight())
@@ -170,11 +172,6 @@ class Search:
 
     def _forget_all(self) -> None:
         self.splits, self.merges = {}, {}
-
-
-def least_gain(batch: Batch, d: int) -> float:
-    """Nats that the free numbers of one component gain by chance, in the unit of the rows' weights."""
-    return float(batch.total_weight()) / max(batch.n, 1) * (1 + d + d * (d + 1) / 2)
 
 
 def _neighbours(parameters: Parameters, components: list[int], each: int) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, wraps
 from typing import TYPE_CHECKING, TypeVar
 
@@ -42,6 +43,12 @@ def at_home(function: Callable[..., Result]) -> Callable[..., Result]:
     return inner
 
 
+def beside(inside: Tensor, background: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-densities (n,) with a background added, and the share (n,) of each row that is not the background's."""
+    whole = torch.logaddexp(inside, background.to(inside.dtype))
+    return whole, torch.where(inside == -torch.inf, 0.0, (inside - whole).exp())
+
+
 def refuses(batch: Batch, k: int, d: int) -> str | None:
     """Why Triton cannot take this; it runs on CUDA devices, or interpreted on the CPU under TRITON_INTERPRET=1."""
     if triton is None:
@@ -50,8 +57,6 @@ def refuses(batch: Batch, k: int, d: int) -> str | None:
         return f"its rows are on {batch.device.type}, not on a CUDA device"
     if max(d, batch.p) > LARGEST:
         return f"it has {max(d, batch.p)} dimensions and the fused kernels end at {LARGEST}"
-    if batch.background is not None:
-        return "it has a background"
     if batch.dtype not in CAN:
         return f"its type is {batch.dtype}, not float32 or float64"
     return None
@@ -62,6 +67,8 @@ def accumulate(
     log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT
 ) -> Stats:
     """The five sums over the rows of a batch; the same bits whenever the same batch comes again."""
+    if batch.background is not None:
+        return _beside_background(log_weights, means, covariances, batch, options)
     from . import densities as triton_rows
     from . import order as triton_order
     from . import sums as triton_sums
@@ -91,11 +98,28 @@ def accumulate(
     return total
 
 
+def _beside_background(
+    log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options
+) -> Stats:
+    """Two launches: what a background takes of a row is taken of its weight."""
+    assert batch.background is not None
+    alone = replace(batch, background=None)
+    density, share = beside(log_prob(log_weights, means, covariances, alone, options), batch.background)
+    weight = torch.ones_like(density) if batch.weight is None else batch.weight
+    sums = accumulate(log_weights, means, covariances, replace(alone, weight=weight * share), options)
+    sums.rows.copy_(weight.sum(dtype=torch.float64))
+    sums.loglik.copy_((weight.double() * density.double()).sum())
+    return sums
+
+
 @at_home
 def log_prob(
     log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT
 ) -> Tensor:
     """Log-density of each row (n,)."""
+    if batch.background is not None:
+        inside = log_prob(log_weights, means, covariances, replace(batch, background=None), options)
+        return beside(inside, batch.background)[0]
     from . import densities as triton_rows
 
     if batch.n == 0:

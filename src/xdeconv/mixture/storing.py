@@ -1,0 +1,64 @@
+"""A mixture as arrays and facts, for files: what it has beside Gaussians is named, so that no reader overlooks it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .background import Background, Rows, Uniform
+
+FEATURES = ("background",)
+"""Features of files that this version knows."""
+BESIDE = "background."
+
+
+class Saved(NamedTuple):
+    """What a file holds of a mixture."""
+
+    arrays: dict[str, np.ndarray]
+    facts: dict[str, Any]
+    features: list[str]
+
+
+def saved(mixture: Any) -> Saved:
+    """A mixture as arrays, facts that JSON can hold, and the features that a reader must know."""
+    arrays = {"weights": mixture.weights, "means": mixture.means, "covariances": mixture.covariances}
+    facts: dict[str, Any] = {"labels": mixture.labels, "units": mixture.units, "meta": dict(mixture.meta or {})}
+    facts["structure"] = mixture.structure
+    if mixture.background is None:
+        return Saved(arrays, facts, [])
+    inner = _background(mixture.background)
+    arrays |= {BESIDE + name: array for name, array in inner.arrays.items()}
+    facts["background"] = {**inner.facts, "weight": mixture.background_weight}
+    return Saved(arrays, facts, ["background"])
+
+
+def _background(background: Any) -> Saved:
+    if isinstance(background, Uniform):
+        edges = {"low": np.array(background.low), "high": np.array(background.high)}
+        return Saved(edges, {"kind": "uniform"}, [])
+    if isinstance(background, Rows):
+        return Saved({}, {"kind": "rows"}, [])
+    inner = saved(background)
+    return Saved(inner.arrays, {"kind": "mixture", "facts": inner.facts}, [])
+
+
+def restored(make: Callable[..., Any], arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> Any:
+    """The mixture of a file's arrays and facts; ``make`` is the class."""
+    more: dict[str, Any] = {}
+    if "background" in facts:
+        told = facts["background"]
+        inside = {name.removeprefix(BESIDE): array for name, array in arrays.items() if name.startswith(BESIDE)}
+        more = {"background": _restored_background(make, inside, told), "background_weight": told["weight"]}
+    names = {name: facts.get(name) for name in ("labels", "units", "meta")} | {
+        "structure": facts.get("structure", "full")
+    }
+    return make(arrays["weights"], arrays["means"], arrays["covariances"], **names, **more)
+
+
+def _restored_background(make: Callable[..., Any], arrays: dict[str, np.ndarray], told: Any) -> Background:
+    if told["kind"] == "uniform":
+        return Uniform(arrays["low"], arrays["high"])
+    return Rows() if told["kind"] == "rows" else restored(make, arrays, told["facts"])
