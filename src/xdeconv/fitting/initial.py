@@ -238,7 +238,7 @@ def _describe(
     if start.covariances == "identity":
         V = torch.diag_embed(1 / scale.to(spread) ** 2).expand(k, d, d)
     elif start.covariances == "narrow":
-        V = torch.diag_embed((NARROW * spread * nearness(rows, spread)).square()).expand(k, d, d)
+        V = torch.diag_embed((NARROW * spread * _nearness(rows, spread)).square()).expand(k, d, d)
     elif start.covariances == "scaled":
         V = torch.diag_embed(spread**2 / k ** (2 / d)).expand(k, d, d)
     else:
@@ -248,7 +248,7 @@ def _describe(
     return Mixture.from_tensors(counts / counts.sum(), clusters.centers, V)
 
 
-def nearness(rows: Tensor, spread: Tensor) -> Tensor:
+def _nearness(rows: Tensor, spread: Tensor) -> Tensor:
     """How near rows and their nearest ones are in each coordinate (d,), in units of its spread; 1 where least near.
 
     Coordinates in which rows come in clumps have small ones. Rows with missing values are not asked.

@@ -15,7 +15,7 @@ import torch
 from ..kernels.parameters import Parameters
 from ..mixture._mixture import Mixture
 from ..rows.data import Source
-from ..system.ranks import from_first, rank, world
+from ..system.ranks import from_first, made_by_first, rank, world
 from .frame import Frame
 from .history import Callback, Epoch
 from .plan import Plan
@@ -45,8 +45,7 @@ def run(plan: Plan, source: Source, held_out: Source | None, callbacks: Sequence
     settings = plan.settings(source, held_out)
     refuse_other_ranks(settings, plan.device)
     single = plan.dtype == torch.float32
-    frame = Frame.of(source, plan.standardize, single, plan.seed)
-    frame = Frame(*from_first((frame.shift, frame.scale), plan.device))
+    frame = made_by_first(lambda: Frame.of(source, plan.standardize, single, plan.seed), plan.device)
     workspace = Workspace.of(plan, frame, source, held_out, plan.dtype, plan.cache)
     fresh = FitState(settings, 0, 0, _name(plan.dtype), {}, notes=_first_notes(workspace))
     desk = Desk(workspace, fresh)

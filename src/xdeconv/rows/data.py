@@ -108,6 +108,11 @@ class Source(ABC):
         """Memory of the rows that it holds here; 0 for a stream."""
         return 0
 
+    @property
+    def weighed(self) -> tuple[float, float] | None:
+        """The weight of all rows, and how many have nothing observed, where that is known without reading them."""
+        return None
+
     def pool_bytes(self, batch_rows: int | None) -> int:
         """Memory of the rows that are shuffled together.
 
