@@ -1,93 +1,138 @@
-"""Progress: shown where somebody watches, and by default only of what takes long."""
+"""Progress: count and time stay on a narrow terminal, log files get plain lines, text of others is not obeyed."""
 
+import io
 import sys
-import time
-from typing import ClassVar
+import types
 
 import pytest
 
 import xdeconv as xd
+from xdeconv.fitting.history import Epoch
+from xdeconv.fitting.progress import describe_epoch, show_progress
 from xdeconv.system import progress as module
-from xdeconv.system.progress import Progress, progress_of_call, tell
+from xdeconv.system.progress import Progress
+from xdeconv.system.text import one_line, printable
+
+LONG = "epoch 120  log-likelihood -12.3456  held out -12.4567  12,345,678 rows/s  3 moves"
 
 
-class Recorded:
-    """A view that remembers."""
-
-    said: ClassVar[list[str]] = []
-
-    def __init__(self, *_):
-        pass
-
-    def show(self, text, done, total, step):
-        self.said.append(text)
-
-    def close(self):
-        self.said.append("closed")
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
 
 
 @pytest.fixture
-def terminal(monkeypatch):
-    """What a person at a terminal would see."""
-    Recorded.said = []
-    monkeypatch.setattr(module, "_Bar", Recorded)
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    return Recorded.said
+def stderr(monkeypatch):
+    def use(file):
+        monkeypatch.setattr(sys, "stderr", file)
+        return file
+
+    return use
 
 
-def test_a_long_call_is_shown_by_default_and_a_short_one_is_not(terminal):
-    with progress_of_call(None, None) as progress:
-        progress.delay = 0.05
-        tell("short")
-    assert terminal == []
-    with Progress(delay=0.05, lines=False):
-        tell("waiting for one long step")
-        time.sleep(0.3)
-    assert terminal == ["waiting for one long step", "closed"]
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_a_bar_keeps_count_and_time(stderr, monkeypatch, columns):
+    page = stderr(Terminal())
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "xterm")
+    with Progress(total=20_000, delay=0.0) as shown:
+        shown.update(LONG, done=12_345)
+    lines = [line for line in page.getvalue().splitlines() if "12,345/20,000" in line]
+    assert lines
+    assert "0:00:00" in lines[-1]
+    assert "epoch 120" in lines[-1]
 
 
-def test_false_silences_it(terminal):
-    with progress_of_call(False, None):
-        tell("anything")
-    assert terminal == []
+def test_a_log_file_gets_plain_lines(stderr):
+    page = stderr(io.StringIO())
+    with Progress(delay=0.0, every_step=True) as shown:
+        for _ in range(3):
+            shown.update("a step [red]", done=1, total=3)
+        shown.update("soon after")
+    assert [line.split(" s  ", 1)[-1] for line in page.getvalue().splitlines()] == [
+        f"{n}/3  a step [red]" for n in (1, 2, 3)
+    ]
 
 
-def test_without_a_terminal_nothing_is_written_unless_asked(capfd):
-    with Progress(delay=0.0, lines=False):
-        tell("nobody sees this")
-    assert capfd.readouterr().err == ""
-    with progress_of_call(True, None):
-        tell("asked for")
-    assert "asked for" in capfd.readouterr().err
+def test_lines_come_every_few_seconds(stderr, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
+    page = stderr(io.StringIO())
+    with Progress(total=100) as shown:
+        for _ in range(100):
+            clock[0] += 0.25
+            shown.update("work", done=1)
+    times = [float(line.split()[0]) for line in page.getvalue().splitlines()]
+    assert times == [2.0, 7.0, 12.0, 17.0, 22.0]
 
 
-def test_work_inside_work_that_is_shown_speaks_there(terminal):
-    with progress_of_call(True, None), progress_of_call(None, None) as inner:
-        assert not inner.shown
-        tell("deep inside")
-    assert "deep inside" in terminal
+def test_short_or_unwanted_work_is_silent(stderr):
+    for file in (io.StringIO(), Terminal()):
+        stderr(file)
+        with Progress(total=2) as shown:
+            shown.update("all", done=2)
+        with Progress(total=2, shown=False, delay=0.0) as shown:
+            shown.update("all", done=2)
+        assert file.getvalue() == ""
 
 
-def test_a_fit_tells_what_it_does(terminal):
-    X = xd.Mixture([0.5, 0.5], [[0.0], [5.0]], [[[1.0]], [[1.0]]]).sample(300, seed=0)
-    xd.fit(X, 2, noise=[[0.1]] * 300, verbose=True)
-    text = "\n".join(terminal)
-    for stage in ("reading rows", "looking for a start", "searching", "epoch 1 "):
-        assert stage in text, stage
+def test_a_closed_standard_error_stops_nothing(stderr):
+    stderr(None)
+    with Progress(total=2, delay=0.0) as shown:
+        shown.update("all", done=2)
 
 
-def test_a_fit_in_a_script_is_silent(capfd):
-    xd.fit([[0.0], [1.0], [2.0]], 1, noise=[[0.1]] * 3)
-    assert capfd.readouterr().err == ""
+def test_a_notebook_is_written_in_place(stderr, monkeypatch):
+    written = []
+
+    class Handle:
+        def update(self, page, raw):
+            written.append(page["text/plain"])
+
+    def display(page, raw, display_id):
+        written.append(page["text/plain"])
+        return Handle()
+
+    shell = type("ZMQInteractiveShell", (), {})()
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
+    monkeypatch.setitem(sys.modules, "IPython.display", types.SimpleNamespace(display=display))
+    page = stderr(io.StringIO())
+    with Progress(total=4, delay=0.0) as shown:
+        for _ in range(4):
+            shown.update("work", done=1)
+    assert written[0].startswith("1/4")
+    assert written[-1].startswith("4/4")
+    assert page.getvalue() == ""
 
 
-def test_what_was_compiled_before_is_not_said_again(caplog):
-    from xdeconv.kernels.cpu import tiles
+@pytest.mark.parametrize("terminal", [True, False])
+def test_text_of_others_is_not_obeyed(stderr, terminal, monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    page = stderr(Terminal() if terminal else io.StringIO())
+    with Progress(total=4, delay=0.0) as shown:
+        shown.update("label \x1b]0;title\x07 \u202e", done=1)
+    assert "\x1b]0" not in page.getvalue()
+    assert "\u202e" not in page.getvalue()
+    assert "\\x1b]0;title\\x07" in page.getvalue()
 
-    caplog.set_level("INFO", logger="xdeconv")
-    X = [[0.0, 0.0, 0.0], [1.0, 2.0, 1.0], [2.0, 0.0, 1.0], [0.5, 1.0, 3.0]]
-    xd.fit(X, 1, noise=[[0.1] * 3] * 4, epochs=3)
-    caplog.clear()
-    tiles.compiled.cache_clear()  # as a new process would, with the code on disk
-    xd.fit(X, 1, noise=[[0.1] * 3] * 4, epochs=3)
-    assert not any("compiling" in record.getMessage() for record in caplog.records)
+
+def test_escapes():
+    assert printable("σ U [km/s] µas") == "σ U [km/s] µas"
+    assert printable("a\x00b\x9bc\ud800") == "a\\x00b\\x9bc\\ud800"
+    assert one_line("two\n  lines\x1b[2J") == "two lines\\x1b[2J"
+
+
+def test_epochs_count_on_after_a_resume(stderr):
+    page = stderr(io.StringIO())
+    with show_progress(True, 200, 1000) as show:
+        show(Epoch(17, 3.0, -1.5, None, 0, None, ""))
+    assert "18/200  epoch 18" in page.getvalue()
+    assert "1,234,568 rows/s" in describe_epoch(Epoch(1, 1.0, -1.5, None, 0, None, ""), 1234567.8)
+
+
+def test_a_fit_that_runs_until_it_converges_promises_no_count(stderr):
+    page, rows = stderr(io.StringIO()), [[0.0], [1.0], [3.0]]
+    xd.fit(rows, 1, verbose=True)
+    xd.fit(rows, 1, epochs=7, tol=0, verbose=True)
+    first, second = (line.split("  ")[-3] for line in page.getvalue().splitlines() if "epoch 1 " in line)
+    assert (first, second) == ("1", "1/7")

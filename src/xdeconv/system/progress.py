@@ -248,13 +248,14 @@ class _Lines:
     """Lines of a log file: one every few seconds, and where it is wanted one for each step."""
 
     def __init__(self, began: float, every_step: bool) -> None:
-        self.began, self.every_step, self.last = began, every_step, -LINE_SECONDS
+        self.began, self.every_step = began, every_step
+        self.last = {True: -LINE_SECONDS, False: -LINE_SECONDS}  # of a line about a step, and about what comes between
 
     def show(self, text: str, done: int, total: int | None, step: bool) -> None:
         now = time.monotonic()
-        if sys.stderr is None or not ((step and self.every_step) or now - self.last >= LINE_SECONDS):
+        if sys.stderr is None or not ((step and self.every_step) or now - self.last[step] >= LINE_SECONDS):
             return
-        self.last = now
+        self.last[step] = now
         sys.stderr.write(f"{now - self.began:8.1f} s  {count(done, total)}  {text}\n")
         sys.stderr.flush()
 
