@@ -55,10 +55,9 @@ class Pool:
         found = each(parts, seen) if device == "cpu" else [seen(first) for first in parts]
         counts = np.array([len(part.values) for part in found])
         of_row = np.concatenate([part.rows for part in found]) + np.repeat(np.array(parts), counts)
-        share = _by_component(
-            of_row, *(np.concatenate(t) for t in zip(*(f[1:3] for f in found), strict=True)), (batch.n, k)
-        )
-        mass, loss = (torch.stack(t).sum(0) for t in zip(*(f[3:5] for f in found), strict=True))
+        components = np.concatenate([part.components for part in found])
+        share = _by_component(of_row, components, np.concatenate([part.values for part in found]), (batch.n, k))
+        mass, loss = (torch.stack(t).sum(0) for t in ([f.mass for f in found], [f.loss for f in found]))
         return cls(batch, rows, weight, torch.cat([part.log_prob for part in found]), share, mass, loss)
 
     @property

@@ -21,13 +21,16 @@ PASSES = 2  # EM passes between rounds
 STEPS = 4  # local EM steps of a merge
 PAIRS = 2  # merges tried for each component
 
+Merges = dict[tuple[int, ...], Change]
+"""Trials of merges, by the places of the components."""
+
 
 def pruned(
     parameters: Parameters, k: int, batch: Batch, prior: Prior | None = None, options: Options = DEFAULT
 ) -> Parameters:
     """A mixture of k components made of more: the cheapest go, some at a time, with EM passes between."""
     rows = kernels.for_groups(batch, parameters.d, options)
-    effort, merges = Effort(2 * STEPS, 0, 0, prior), {}
+    effort, merges = Effort(2 * STEPS, 0, 0, prior), Merges()
     while parameters.k > k:
         pool = Pool.of(parameters, rows, options)
         pairs = pool.near_pairs(PAIRS)
@@ -46,15 +49,12 @@ def _overlapping(pool: Pool) -> np.ndarray:
     return pool.overlap() > 0.05 * np.minimum(pool.mass.numpy()[:, None], pool.mass.numpy())
 
 
-def _still_true(
-    merges: dict[tuple[int, ...], Change], chosen: list[Change], near: np.ndarray
-) -> dict[tuple[int, ...], Change]:
+def _still_true(merges: Merges, chosen: list[Change], near: np.ndarray) -> Merges:
     """Trials of pairs that are far from what was changed, under the places that their components have now."""
     gone = [c for change in chosen for c in change.old]
-    touched = near[gone].any(0)
-    touched[gone] = True
+    touched = {*gone, *np.flatnonzero(near[gone].any(axis=0)).tolist()}
     place = np.cumsum(~np.isin(np.arange(len(near)), gone)) - 1
-    far = {pair: change for pair, change in merges.items() if not touched[list(pair)].any()}
+    far = {pair: change for pair, change in merges.items() if touched.isdisjoint(pair)}
     moved = [replace(change, old=tuple(place[list(pair)].tolist())) for pair, change in far.items()]
     return {change.old: change for change in moved}
 

@@ -20,7 +20,8 @@ import torch
 
 from .machine import after_fork_in_child, cores
 
-S, T = TypeVar("S"), TypeVar("T")
+S = TypeVar("S")
+T = TypeVar("T")
 KEPT = 2 * (os.cpu_count() or 1)  # idle threads of a kind
 _idle: defaultdict[str, list[SimpleQueue[Task]]] = defaultdict(list)  # where each waits for work
 
