@@ -127,10 +127,11 @@ class Choosing:
         return self.judgement()
 
     def run_all(self, rows: int, d: int) -> Judgement:
-        """Trials where nobody says which numbers: up to what the rows may bear, then those around the best."""
+        """Trials where nobody says which numbers: up to what the rows may bear, then halfway to the best."""
         found = self.run(ladder(rows, d))
-        finer = between(self.done, found.best)
-        return self.run(finer) if finer else found
+        while finer := between(self.done, found.best):
+            found = self.run(finer)
+        return found
 
     def judgement(self) -> Judgement:
         """What is known so far, all finished numbers judged by the same rows."""
