@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin
@@ -18,13 +18,18 @@ from ..fitting._fit import fit
 from ..fitting.checkpoint import Checkpoint
 from ..fitting.initial import Start
 from ..fitting.plan import at_least
+from ..fitting.weak_prior import weak_prior
 from ..kernels.options import Options
 from ..methods import EM, SGD, Method, suited_step
 from ..methods.prior import Prior
+from ..methods.structures import Structure, as_structure
 from ..mixture._mixture import Mixture, square_root
+from ..mixture.exchange import SKLEARN, in_sklearns_shape
 from ..rows import checks
 from ..rows import tables as tabular
+from ..rows.batch import Batch
 from ..rows.checks import to_array
+from ..rows.data import ArraySource
 from ..rows.resident import Cache
 from ..search.moves import Moves
 
@@ -32,6 +37,7 @@ Array = np.ndarray
 METHODS = ("em", "minibatch-em", "sgd")
 FIRST_ROWS, STEP_POWER = 10, 0.6  # of partial_fit: rows per component of the first batch, and of Robbins and Monro
 ROUNDING = 1e-14  # of a column's mean: what scatters less is constant
+FEW = 8  # components that settings are made for where nobody knows how many there will be
 SHARE = 1e-6  # of a column's variance: what a covariance has at least, by default
 
 
@@ -42,8 +48,11 @@ class XDGMM(DensityMixin, BaseEstimator):
 
     Parameters
     ----------
-    n_components : int, default 1
-        How many components.
+    n_components : int or "auto", default 1
+        How many components; auto chooses them, as ``xdeconv.fit(X, "auto")`` does.
+    covariance_type : str or LowRank, default "full"
+        full, tied, diag or spherical, as in scikit-learn, whose shapes ``covariances_`` has; or an
+        :class:`xdeconv.LowRank`.
     method : str or Method, default "em"
         em, minibatch-em, sgd, or a method of your own (``xd.EM(...)``, ``xd.SGD(...)``), which has its own prior.
     moves : Moves or str, optional
@@ -81,8 +90,9 @@ class XDGMM(DensityMixin, BaseEstimator):
         How kernels compute: :class:`xdeconv.Options`.
     checkpoint : Checkpoint, str or path, optional
         A file to save to every ten seconds, or a :class:`xdeconv.Checkpoint`.
-    verbose : bool, default False
-        Whether to show progress.
+    verbose : bool, optional
+        Whether to show progress: by default on a terminal or in a notebook, after two seconds; with True always, with
+        False never.
 
     Examples
     --------
@@ -97,8 +107,9 @@ class XDGMM(DensityMixin, BaseEstimator):
 
     def __init__(
         self,
-        n_components: int = 1,
+        n_components: int | Literal["auto"] = 1,
         *,
+        covariance_type: Structure | str = "full",
         method: str | Method = "em",
         moves: Moves | str | None = None,
         tol: float = 0.1,
@@ -117,9 +128,10 @@ class XDGMM(DensityMixin, BaseEstimator):
         cache: Cache | None = None,
         options: Options | None = None,
         checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
-        verbose: bool = False,
+        verbose: bool | None = None,
     ) -> None:
         self.n_components = n_components
+        self.covariance_type = covariance_type
         self.method = method
         self.moves = moves
         self.tol = tol
@@ -185,6 +197,7 @@ class XDGMM(DensityMixin, BaseEstimator):
         names, units = tabular.names(X), None if projection is not None else tabular.column_units(X)
         X = self._rows(X, reset=True)
         weight = one_weight(weight, sample_weight, len(X))
+        d = X.shape[1] if projection is None else np.shape(projection)[-1]
         again = self.warm_start and "mixture_" in vars(self)
         result = fit(
             X,
@@ -196,7 +209,8 @@ class XDGMM(DensityMixin, BaseEstimator):
             weight=weight,
             log_prior=log_prior,
             validation=validation,
-            method=self._method(X, X.shape[1] if projection is None else np.shape(projection)[-1], weight),
+            covariance=self._covariance(),
+            method=self._method(X, noise, error, d, weight),
             moves=self.moves,
             batch_rows=self._batch_rows(len(X)),
             epochs=self.max_iter,
@@ -263,21 +277,21 @@ class XDGMM(DensityMixin, BaseEstimator):
         arrays = {"noise": noise, "error": error, "projection": projection}
         if "mixture_" in vars(self):
             return self._step(X, arrays, weight, sample_weight)
-        rows, wanted = len(self._rows(X, reset=True)), FIRST_ROWS * self.n_components
-        if rows < wanted:
-            raise ValueError(f"the first batch has {rows} rows, and {self.n_components} components need at least "
-                             f"{FIRST_ROWS} each: {wanted}. More samples are wanted than n_samples={rows}")  # fmt: skip
+        rows, k = len(self._rows(X, reset=True)), FEW if self.n_components == "auto" else self.n_components
+        if rows < FIRST_ROWS * k:
+            raise ValueError(f"the first batch has {rows} rows, and {k} components need at least "
+                             f"{FIRST_ROWS} each: {FIRST_ROWS * k}. More than n_samples={rows} are wanted")  # fmt: skip
         return self.fit(X, weight=weight, sample_weight=sample_weight, **arrays)
 
-    def _step(self, X: Any, arrays: dict[str, Any], *weights: Any) -> Self:
+    def _step(self, X: Any, arrays: dict[str, Any], weight: Any, sample_weight: Any) -> Self:
         """One step of minibatch EM."""
         arrays["noise"], arrays["error"] = self._beside(X, arrays["noise"], arrays["error"])
         self._fitted(X, arrays["noise"], arrays["error"])
         X = self._rows(X)
-        weight = one_weight(*weights, len(X))
+        weight = one_weight(weight, sample_weight, len(X))
         new = float(len(X) if weight is None else np.sum(weight))
         step = (new / (self.weight_seen_ + new)) ** STEP_POWER
-        before = self._method(X, self.mixture_.d, weight)
+        before = self._method(X, arrays["noise"], arrays["error"], self.mixture_.d, weight)
         method = replace(before, step=step, accelerate=False) if isinstance(before, EM) else EM(step=step)
         result = fit(X, mixture=self.mixture_, method=method, batch_rows=len(X), epochs=1, tol=0, moves="none",
                      standardize=self.standardize, device=self.device, dtype=self.dtype, options=self.options,
@@ -289,7 +303,7 @@ class XDGMM(DensityMixin, BaseEstimator):
         self.lower_bounds_ = [*self.lower_bounds_, result.loglik]
         return self
 
-    def _method(self, X: Array, d: int, weight: Array | None) -> Method:
+    def _method(self, X: Array, noise: Any, error: Any, d: int, weight: Any = None) -> Method:
         if self.reg_covar is not None and self.reg_covar < 0:
             raise ValueError(f"reg_covar must not be negative, got {self.reg_covar}")
         if not isinstance(self.method, str):
@@ -299,15 +313,20 @@ class XDGMM(DensityMixin, BaseEstimator):
                 raise ValueError(f"method={self.method} has its own prior: reg_covar={self.reg_covar} is not used")
             return self.method
         prior, inflate = self.prior, self.reg_covar or 0.0
+        k = FEW if self.n_components == "auto" else self.n_components
         if prior is None and self.reg_covar is None and X.shape[1] == d:
-            prior = _weak_prior(X, self.n_components, weight)
+            prior = _weak_prior(Batch.from_arrays(X, noise, error=error, weight=weight), k)
         if self.method == "em":
             return EM(prior=prior, inflate=inflate)
         if self.method == "minibatch-em":
-            return EM(step=suited_step(self.batch_size, self.n_components, d), prior=prior, inflate=inflate)
+            return EM(step=suited_step(self.batch_size, k, d), prior=prior, inflate=inflate)
         if self.method == "sgd":
             return SGD(prior=prior or Prior(w=inflate, c=0.0))
         raise ValueError(f"method must be one of {METHODS} or an xd.EM or xd.SGD, got {self.method!r}")
+
+    def _covariance(self) -> Structure | None:
+        """The structure; that of a method of the user's own where none but the default is given."""
+        return None if self.covariance_type == "full" else as_structure(self.covariance_type)
 
     def _random(self) -> np.random.RandomState:
         """Random numbers as scikit-learn has them; without a seed, others than those that all the process shares."""
@@ -335,17 +354,22 @@ class XDGMM(DensityMixin, BaseEstimator):
 
     @property
     def covariances_(self) -> Array:
-        return self.mixture_.covariances
+        """(k, d, d); of one for all (d, d), of diagonal ones (k, d), of spherical ones (k,)."""
+        return self._shaped(self.mixture_.covariances)
+
+    def _shaped(self, matrices: Array) -> Array:
+        return in_sklearns_shape(matrices, SKLEARN.get(self.mixture_.structure, "full"))
 
     @property
     def precisions_(self) -> Array:
-        return np.linalg.inv(self.mixture_.covariances)
+        """Inverse covariances, in the same shape."""
+        return self._shaped(np.linalg.inv(self.mixture_.covariances))
 
     @property
     def precisions_cholesky_(self) -> Array:
-        """Upper triangular P (k, d, d) with P P^T the precisions."""
+        """Upper triangular P (k, d, d) with P P^T the precisions, in the same shape."""
         factors = np.linalg.cholesky(self.mixture_.covariances)
-        return np.linalg.inv(factors).transpose(0, 2, 1)
+        return self._shaped(np.linalg.inv(factors).transpose(0, 2, 1))
 
     def score_samples(self, X: Any, *, noise: Any = None, error: Any = None, projection: Any = None) -> Array:
         """The log-density of each row.
@@ -467,7 +491,7 @@ class XDGMM(DensityMixin, BaseEstimator):
         rng = self._random()
         component = np.sort(rng.choice(len(self.weights_), size=n_samples, p=self.weights_))
         z = rng.standard_normal((n_samples, self.means_.shape[1]))
-        root = square_root(self.covariances_)[component]
+        root = square_root(self.mixture_.covariances)[component]
         return self.means_[component] + np.einsum("nde,ne->nd", root, z), component
 
     def n_parameters(self) -> int:
@@ -555,14 +579,16 @@ def one_weight(weight: Any, sample_weight: Any, n: int) -> Array | None:
     return None if found is None else found.numpy()
 
 
-def _weak_prior(X: Array, k: int, weight: Array | None = None) -> Prior:
-    """A prior that leaves no covariance below a millionth of the columns' variances, for components of n / k rows."""
-    counts = np.isfinite(X) * (np.ones(len(X)) if weight is None else weight)[:, None]
-    total = np.where(counts.sum(0) > 0, counts.sum(0), 1.0)
-    filled = np.where(np.isfinite(X), X, 0.0)
+def _weak_prior(batch: Batch, k: int) -> Prior:
+    """A prior that leaves no covariance below a millionth of the columns' variances, for components of n / k rows.
+
+    Columns that are rounded more coarsely than their noise get what the plain call gives them, where that is more.
+    """
+    X, own = batch.x.T.numpy(), weak_prior(ArraySource(batch))
+    counts = np.isfinite(X) * (np.ones(len(X)) if batch.weight is None else batch.weight.numpy())[:, None]
+    total, filled = np.maximum(counts.sum(0), 1e-300), np.where(np.isfinite(X), X, 0.0)
     mean = (counts * filled).sum(0) / total
     variance = (counts * (filled - mean) ** 2).sum(0) / total
     constant = variance <= (ROUNDING * np.abs(mean)) ** 2  # which has no scale of its own
-    variance = np.where(constant, 1.0, variance)
-    rows = len(X) if weight is None else float(np.sum(weight))
-    return Prior(w=tuple((SHARE * variance * rows / max(1, k)).tolist()), c=0.0)
+    w = SHARE * np.where(constant, 1.0, variance) * float(batch.total_weight()) / max(1, k)
+    return Prior(w=tuple((w if own is None else np.maximum(w, own.w)).tolist()), c=0.0)

@@ -12,7 +12,8 @@ from ..rows.data import ArraySource, Source
 from ..rows.resident import ResidentSource
 from ..search.exploring import explore
 from ..search.moves import Found, Search
-from ..system.ranks import from_first, world
+from ..system.progress import tell
+from ..system.ranks import from_first, made_by_first, world
 from .initial import start_mixture
 from .state import FitState
 from .workspace import Workspace
@@ -23,9 +24,10 @@ def explored(workspace: Workspace, restart: int) -> tuple[Mixture, int | None]:
     plan, frame = workspace.plan, workspace.frame
     if plan.given is not None and restart == 0:
         return _from_given(workspace, frame.into(plan.given))
+    tell("looking for a start")
     seed = plan.seed + 7919 * restart
     if plan.moves is None or plan.components == 1:
-        return from_first(_plain_start(workspace, seed), plan.device), None
+        return made_by_first(lambda: _plain_start(workspace, seed), plan.device), None
     pool = _pool(workspace, np.random.default_rng([seed, 0]))
 
     def start(rows: Batch, number: int) -> Parameters:
@@ -36,7 +38,7 @@ def explored(workspace: Workspace, restart: int) -> tuple[Mixture, int | None]:
     best = explore(pool, plan.components, start, plan.moves, rng, _prior(workspace, pool), plan.options)
     best = from_first(best.on("cpu"), plan.device)
     if not best.sound:
-        return from_first(_plain_start(workspace, seed), plan.device), None
+        return made_by_first(lambda: _plain_start(workspace, seed), plan.device), None
     return _as_mixture(best.parameters), best.moved
 
 
@@ -79,7 +81,9 @@ def _pool(workspace: Workspace, rng: np.random.Generator) -> Batch:
     plan = workspace.plan
     assert plan.moves is not None
     size = max(plan.moves.pool_rows, 8 * plan.components)
-    return _whole(workspace).sample(size, int(rng.integers(1 << 31)))
+    seed = int(rng.integers(1 << 31))
+    pool = made_by_first(lambda: _whole(workspace).sample(size, seed).to("cpu"), plan.device)
+    return pool.to(plan.device)
 
 
 def _prior(workspace: Workspace, pool: Batch) -> Prior | None:

@@ -13,13 +13,14 @@ from scipy.optimize import linear_sum_assignment
 from scipy.stats import norm
 
 from ..fitting._fit import NumericalTrouble, fit
+from ..fitting.choosing import Show
 from ..fitting.history import Epoch
 from ..fitting.progress import describe_epoch
 from ..methods import EM
 from ..mixture._mixture import Coordinate, Mixture
 from ..rows.data import ArraySource
 from .bands import LEVELS, Band, checked_grid, checked_levels
-from .trials import Show, show_trials
+from .trials import show_trials
 
 log = logging.getLogger("xdeconv")
 Array = np.ndarray
@@ -173,7 +174,7 @@ def bootstrap(
     weight: Any = None,
     log_prior: Any = None,
     label: Any = None,
-    verbose: bool = False,
+    verbose: bool | None = None,
     **options: Any,
 ) -> Bootstrap:
     """How far a fitted mixture may be trusted: refit it to rows drawn again.
@@ -205,8 +206,9 @@ def bootstrap(
         Added to the log-weights, row by row; -inf rules a component out.
     label : array-like (n,), optional
         The class of each row, where ``log_prior`` is a table of classes.
-    verbose : bool, default False
-        Whether to show progress.
+    verbose : bool, optional
+        Whether to show progress: by default on a terminal or in a notebook, after two seconds; with True always, with
+        False never.
     **options : dict
         Anything else that :func:`xdeconv.fit` takes.
 
@@ -284,7 +286,7 @@ def _draw(
 
     rows = _resampled(source, seed, draw)
     try:
-        result = fit(rows, mixture=mixture, **{"seed": seed, **options, "callback": callback})
+        result = fit(rows, mixture=mixture, **{"seed": seed, **options, "callback": callback, "verbose": False})
     except NumericalTrouble as trouble:
         raise NumericalTrouble(f"{name}: {trouble}") from trouble
     if result.interrupted:

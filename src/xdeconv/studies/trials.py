@@ -4,57 +4,30 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..fitting.choosing import Kept, Show, Trial
 from ..fitting.state import refuse_other_settings
 from ..mixture._mixture import Mixture
 from ..system.files import write_atomically
-from ..system.progress import Progress
+from ..system.progress import progress_of_call
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-FORMAT = "xdeconv selection 1"
-Key = tuple[tuple[int, ...], int]
-Show = Callable[[str, int], None]
-"""Called with a text, and 1 when a trial is done, 0 before."""
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One fit of a selection.
-
-    chain           numbers of components that it grew through; the last is its own
-    fold            which rows it left out
-    score           mean log-likelihood per unit of weight of the rows that judge it; ``standard_error`` over those rows
-    weight          the weight of those rows
-    """
-
-    chain: tuple[int, ...]
-    fold: int
-    score: float
-    standard_error: float
-    weight: float
-    seconds: float
-    mixture: Mixture
-
-    @property
-    def key(self) -> Key:
-        """What tells it from the other trials of a selection."""
-        return self.chain, self.fold
+FORMAT = "xdeconv selection 2"
 
 
 @dataclass
-class Results:
-    """Finished trials by (chain, fold), in a file of JSON lines if there is a path: settings, then a line a trial."""
+class Results(Kept):
+    """Finished trials, in a file of JSON lines if there is a path: settings, then a line for each trial."""
 
-    path: str | os.PathLike[str] | None
-    settings: dict[str, Any]
-    trials: dict[Key, Trial] = field(default_factory=dict)
+    path: str | os.PathLike[str] | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -69,7 +42,7 @@ class Results:
 
     def keep(self, trial: Trial) -> None:
         """Add a trial; the file is whole at any time."""
-        self.trials[trial.key] = trial
+        super().keep(trial)
         self.lines.append(_line(trial))
         self._write()
 
@@ -92,9 +65,9 @@ class Results:
 
 
 @contextmanager
-def show_trials(verbose: bool, total: int) -> Iterator[Show]:
+def show_trials(verbose: bool | None, total: int) -> Iterator[Show]:
     """A function that shows trials on standard error: a bar on a terminal, plain lines in a log file, or nothing."""
-    with Progress(total, shown=verbose, delay=0.0, every_step=True) as progress:
+    with progress_of_call(verbose, total, every_step=True) as progress:
         yield progress.update
 
 
@@ -110,9 +83,10 @@ def new_axes() -> Axes:
 def _line(trial: Trial) -> str:
     mixture = trial.mixture
     arrays = {name: getattr(mixture, name).tolist() for name in ("weights", "means", "covariances")}
-    return json.dumps({**vars(trial), "mixture": arrays | {"labels": mixture.labels, "units": mixture.units}})
+    facts = {name: getattr(mixture, name) for name in ("labels", "units", "structure")}
+    return json.dumps({**vars(trial), "mixture": arrays | facts})
 
 
 def _trial(line: str) -> Trial:
     facts = json.loads(line)
-    return Trial(**{**facts, "chain": tuple(facts["chain"]), "mixture": Mixture(**facts["mixture"])})
+    return Trial(**{**facts, "mixture": Mixture(**facts["mixture"])})
