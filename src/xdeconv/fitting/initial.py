@@ -15,6 +15,7 @@ from ..mixture._mixture import Mixture
 from ..rows.batch import Batch
 from ..rows.data import ArraySource, Source
 
+__all__ = ["Start", "start_mixture"]
 SAMPLE_ROWS = 1 << 17  # rows that first centres are chosen from
 NARROW = 0.1  # of a coordinate's spread
 MOST_NOISE = 0.9  # of a cluster's variance in any direction that may be taken for noise
@@ -77,7 +78,26 @@ class _Clusters:
 
 
 def start_mixture(source: Source, k: int, start: Start, seed: int, scale: Tensor) -> Mixture:
-    """A mixture of k components for a source in coordinates that were divided by ``scale`` (d,)."""
+    """The first mixture for a source in a frame.
+
+    Parameters
+    ----------
+    source : Source
+        Rows in the frame.
+    k : int
+        How many components.
+    start : Start
+        How.
+    seed : int
+        The same seed gives the same mixture.
+    scale : torch.Tensor (d,)
+        What coordinates were divided by.
+
+    Returns
+    -------
+    Mixture
+        In the frame.
+    """
     if k > source.rows:
         raise ValueError(f"{k} components need at least as many rows, there are {source.rows}")
     sample = source.sample(SAMPLE_ROWS, seed).plain()

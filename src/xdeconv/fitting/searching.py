@@ -10,6 +10,7 @@ from ..mixture._mixture import Mixture
 from ..rows.batch import Batch
 from ..rows.data import ArraySource, Source
 from ..rows.resident import ResidentSource
+from ..search.aim import aim_of
 from ..search.exploring import explore
 from ..search.moves import Found, Search
 from ..system.progress import tell
@@ -87,8 +88,8 @@ def _pool(workspace: Workspace, rng: np.random.Generator) -> Batch:
 
 
 def _prior(workspace: Workspace, pool: Batch) -> Prior | None:
-    """The prior's share for the pool."""
-    prior = workspace.method.prior
+    """The prior's share for the pool, and the structure of covariances."""
+    prior = aim_of(workspace.method.prior, workspace.method.covariance)
     return None if prior is None else prior.scaled(float(pool.total_weight()) / workspace.total)
 
 

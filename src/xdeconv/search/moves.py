@@ -21,6 +21,7 @@ from ..kernels.parameters import Parameters
 from ..methods.prior import Prior
 from ..rows.batch import Batch
 from ..system.progress import tell
+from .aim import structure_of
 from .passes import em_passes, total_log_prob
 from .pool import Pool
 from .trials import Change, Effort, removals, try_merges, try_splits
@@ -31,21 +32,41 @@ FEW_ROWS = 20_000
 
 @dataclass(frozen=True)
 class Moves:
-    """Settings of the search.
+    """Settings of the search for better optima.
 
-    starts     searched apart, each on its own sample of the pool, and recombined before the first pass
-    rounds     further searches, at most: one whenever the fit has converged again, or after a minibatch epoch
-    sweeps     sweeps of one search, at most (fewer of fewer than 20,000 rows); each tries what has changed, makes the
-               moves that gain, and runs EM
-    passes     EM passes over the pool after each sweep
-    share      of the components that may move in one sweep
-    screening  local EM steps of each way to split, on at most ``screen_rows`` rows
-    polishing  further local EM steps of the best way, on all rows of the neighbourhood
-    pairs      merges tried for each component
-    gain       what a move must add to the mean log-likelihood of the pool; and in all at least 1 + d + d (d + 1) / 2,
-               since a component has so many free numbers that fit some noise
-    pool_rows  rows that moves are tried on, at most: a fresh sample for each search of a larger data set
-    criterion  what to try: gain (all components, near pairs), or bovy (the published order of candidates, the best few)
+    Parameters
+    ----------
+    starts : int, default 4
+        Starts that are searched apart, each on its own sample of the pool, and recombined before the first pass.
+    rounds : int, default 1
+        At most so many further searches: one whenever the fit has converged again, or after a minibatch epoch.
+    sweeps : int, default 20
+        At most so many sweeps of one search (fewer with fewer than 20,000 rows); each tries what has changed, makes the
+        moves that gain, and runs EM.
+    passes : int, default 6
+        EM passes over the pool after each sweep.
+    share : float, default 0.25
+        Of the components, that may move in one sweep.
+    screening : int, default 6
+        Local EM steps of each way to split.
+    screen_rows : int, default 1500
+        At most so many rows for them.
+    polishing : int, default 10
+        Further local EM steps of the best way, on all rows of the neighbourhood.
+    pairs : int, default 3
+        Merges tried per component.
+    gain : float, default 1e-4
+        What a move must add to the mean log-likelihood of the pool; and in all at least 1 + d + d (d + 1) / 2 nats,
+        since a component has so many free numbers that fit some noise.
+    pool_rows : int, default 131_072
+        At most so many rows that moves are tried on: a fresh sample for each search of a larger data set.
+    criterion : str, default "gain"
+        What to try: gain (all components, near pairs), or bovy (the published order of candidates, the best few).
+
+    Examples
+    --------
+    >>> Moves(criterion="bovy").starts
+    4
     """
 
     starts: int = 4
@@ -153,7 +174,7 @@ class Search:
         """What a move must add to the pool's log-likelihood: no less than so many free numbers gain by chance."""
         d = parameters[1].shape[1]
         each = self._weight() / max(self.batch.n, 1)  # weights may have any unit
-        return max(self.moves.gain * self._weight(), each * (1 + d + d * (d + 1) / 2))
+        return max(self.moves.gain * self._weight(), each * (1 + d + structure_of(self.prior).of_one(d)))
 
     def _weight(self) -> float:
         return float(self.batch.total_weight())

@@ -11,14 +11,15 @@ from ..methods import EM
 from ..methods.em import EMState
 from ..methods.prior import Prior
 from ..rows.batch import Batch
+from .aim import structure_of
 
 
 def em_passes(
     parameters: Parameters, batch: Batch, count: int, prior: Prior | None = None, options: Options = DEFAULT
 ) -> Parameters:
     """Parameters after some EM passes over a batch; a prior weighs against these rows."""
-    method, (log_weights, means, covariances) = EM(prior=prior), parameters
-    state = EMState(log_weights.exp(), means, covariances, torch.zeros((), dtype=torch.float64, device=means.device))
+    method, seen = EM(prior=prior, covariance=structure_of(prior)), torch.zeros((), dtype=torch.float64)
+    state = method.moved(EMState(*parameters, seen.to(parameters.means.device)), parameters)
     for _ in range(count):
         stats = kernels.accumulate(*state.parameters(), batch, options)
         state = method.update(state, stats, float(stats.rows))

@@ -17,6 +17,7 @@ from .. import kernels
 from ..kernels import GroupSums
 from ..kernels.parameters import Parameters
 from ..methods.prior import Prior
+from .aim import begun, in_trial, shaped
 from .pool import Neighbourhoods, Pool
 from .splits import WAYS, ways_to_split
 
@@ -29,6 +30,9 @@ class Effort:
     screen_rows: int
     polishing: int
     prior: Prior | None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "prior", in_trial(self.prior))
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,8 @@ def em_step(parameters: Parameters, sums: GroupSums, total: float, prior: Prior 
     moved = V + share[..., None] * (V @ sums.G @ V) - delta[..., :, None] * delta[..., None, :]
     if prior is not None:
         moved = prior.covariances(moved.flatten(0, 1), sums.q.flatten(), 1.0).view_as(moved)
-    return Parameters((sums.q / total).log(), means + delta, (moved + moved.mT) / 2)
+    moved = shaped((moved + moved.mT) / 2, sums.q, V, prior)
+    return Parameters((sums.q / total).log(), means + delta, moved)
 
 
 def penalty(parameters: Parameters, prior: Prior | None) -> Tensor | float:
@@ -84,6 +89,7 @@ def try_splits(
     near, whole = pool.near(touched), parameters.pick(list(components))
     sample = near.sample(effort.screen_rows, rng)
     ways = Parameters(*(t.flatten(0, 1) for t in ways_to_split(whole, sample, rng)))
+    ways = begun(ways, whole.covariances, effort.prior)
     trial, gain, _ = refit(sample.repeated(WAYS), ways, effort.screening, effort.prior)
     best = gain.view(-1, WAYS).argmax(1) + WAYS * torch.arange(len(touched))
     found, gain, rows = refit(near, trial.pick(best), effort.polishing, effort.prior)
@@ -97,7 +103,8 @@ def try_merges(pairs: Sequence[tuple[int, ...]], parameters: Parameters, pool: P
     if not len(pairs):
         return []
     parts = parameters.pick(torch.tensor(pairs))
-    found, gain, _ = refit(pool.near(pairs), moment_match(parts), effort.screening // 2, effort.prior)
+    merged = begun(moment_match(parts), parts.covariances[:, 0], effort.prior)
+    found, gain, _ = refit(pool.near(pairs), merged, effort.screening // 2, effort.prior)
     return _changes(pairs, found, gain - penalty(parts, effort.prior))
 
 
