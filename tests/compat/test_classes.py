@@ -14,7 +14,9 @@ FAR = xd.Mixture([1.0], [[1.5, 3]], [0.5 * np.eye(2)])
 
 
 # Repeated rows look like rounded values, which get a stronger prior than rows that weigh as much.
-REPEATED = {"check_sample_weight_equivalence_on_dense_data": "the default prior knows rounded columns by repeated values"}
+REPEATED = {
+    "check_sample_weight_equivalence_on_dense_data": "the default prior knows rounded columns by repeated values"
+}
 
 
 @parametrize_with_checks(
