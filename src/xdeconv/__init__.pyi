@@ -40,6 +40,8 @@ from .rows.data import Source as Source
 from .search.moves import Moves as Moves
 from .studies._bootstrap import Bootstrap as Bootstrap
 from .studies._bootstrap import bootstrap as bootstrap
+from .studies._check import Check as Check
+from .studies._check import check as check
 from .studies._errors import Errors as Errors
 from .studies._errors import errors as errors
 from .studies._select import Selection as Selection
