@@ -75,8 +75,8 @@ class Moves:
     passes: int = 6
     share: float = 0.25
     screening: int = 6
-    screen_rows: int = 1500
-    polishing: int = 10
+    screen_rows: int = 750
+    polishing: int = 6
     pairs: int = 3
     gain: float = 1e-4
     pool_rows: int = 1 << 17
@@ -124,9 +124,10 @@ class Search:
     def run(self, parameters: Parameters) -> Found:
         """Sweep until no move gains, a fresh look at every component included."""
         self.rows = kernels.for_groups(self.batch, parameters.d, self.options)
-        if not np.isfinite(total_log_prob(parameters, self.batch, self.options)):
+        loglik = total_log_prob(parameters, self.batch, self.options)
+        if not np.isfinite(loglik):
             return Found(parameters, 0, 0.0, sound=False)
-        first = value = self._value(parameters)
+        first = value = self._value(parameters, loglik)
         moved = 0
         for sweep in range(self._sweeps()):
             tell(f"searching: sweep {sweep + 1} of at most {self._sweeps()}, {moved} moves so far")
@@ -139,7 +140,7 @@ class Search:
                 continue
             touched = {c for split, merge in chosen for c in (*split.old, *merge.old)}
             after = em_passes(_applied(parameters, chosen), self.batch, self.moves.passes, self.prior, self.options)
-            better = self._value(after)
+            better = self._value(after, total_log_prob(after, self.batch, self.options))
             if better - value > self._least(parameters) / 10:
                 parameters, value, moved = after, better, moved + len(chosen)
                 self._forget(touched, parameters)
@@ -162,9 +163,8 @@ class Search:
         freed = [self.merges[pair] for pair in pairs] + removals(parameters, pool)
         return pair_up(usable, freed, max(1, round(self.moves.share * parameters.k)), self._least(parameters))
 
-    def _value(self, parameters: Parameters) -> float:
-        """Penalised log-likelihood of the pool; NaN counts as the worst."""
-        value = total_log_prob(parameters, self.batch, self.options)
+    def _value(self, parameters: Parameters, value: float) -> float:
+        """Penalised log-likelihood of the pool, from its log-likelihood; NaN counts as the worst."""
         if self.prior is not None:
             value += float(self.prior.log_density(parameters.log_weights.exp(), parameters.covariances))
         sound = not bool(torch.linalg.cholesky_ex(parameters.covariances).info.any())
@@ -172,7 +172,7 @@ class Search:
 
     def _least(self, parameters: Parameters) -> float:
         """What a move must add to the pool's log-likelihood: no less than so many free numbers gain by chance."""
-        d = parameters[1].shape[1]
+        d = parameters.d
         each = self._weight() / max(self.batch.n, 1)  # weights may have any unit
         return max(self.moves.gain * self._weight(), each * (1 + d + structure_of(self.prior).of_one(d)))
 
