@@ -1,7 +1,8 @@
 """The directive command-help: what `xdeconv COMMAND --help` prints.
 
-Sphinx has no directive that shows what a program prints, and those of others (sphinx-click, sphinxcontrib-programoutput) either read
-the command's objects, which is not what a user sees, or start a process per command. Everything else is Sphinx's own.
+Sphinx has no directive that shows what a program prints, and those of others either read the command's objects
+(sphinx-click), which is not what a user sees, or start a process per command (sphinxcontrib-programoutput). All other
+pages are made by Sphinx and its own extensions.
 """
 
 import os
