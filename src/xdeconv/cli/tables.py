@@ -83,9 +83,9 @@ def _appended(source: CatalogSource, keep: Sequence[str], new: PerBatch, read: S
     mark = outputs.table_mark()
     for batch, passed in source.passes(tuple(dict.fromkeys([*keep, *read]))):
         made = new(batch, passed)
-        doubled = [name for name in made if name in keep]
-        if doubled:
-            raise ValueError(f"the table has columns {', '.join(doubled)} of its own: leave them out of --keep")
+        taken = [name for name in made if name in keep]
+        if taken:
+            raise ValueError(f"the table has columns {', '.join(taken)} of its own: leave them out of --keep")
         columns = {name: passed.column(name) for name in keep}
         columns |= {name: pa.array(values) for name, values in made.items()}
         yield pa.RecordBatch.from_pydict(columns, metadata=mark)

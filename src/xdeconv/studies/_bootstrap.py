@@ -232,16 +232,16 @@ def bootstrap(
         raise ValueError(f"draws must be a whole number of at least 1, got {draws!r}")
     given = {"noise": noise, "error": error, "projection": projection, "weight": weight, "log_prior": log_prior}
     source = ArraySource(mixture.batch(data, **given, label=label))
-    found: list[Mixture] = []
+    mixtures: list[Mixture] = []
     with show_trials(verbose, draws) as show:
         try:
             for draw in range(draws):
-                found.append(_draw(source, mixture, seed, draw, show, {"method": EM(), **options}))
+                mixtures.append(_draw(source, mixture, seed, draw, show, {"method": EM(), **options}))
         except KeyboardInterrupt:
-            log.warning("interrupted with %d of %d draws done", len(found), draws)
-            if not found:
+            log.warning("interrupted with %d of %d draws done", len(mixtures), draws)
+            if not mixtures:
                 raise
-    return Bootstrap(mixture, tuple(found), interrupted=len(found) < draws)
+    return Bootstrap(mixture, tuple(mixtures), interrupted=len(mixtures) < draws)
 
 
 def matched(mixture: Mixture, to: Mixture) -> Mixture:

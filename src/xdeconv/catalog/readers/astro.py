@@ -20,10 +20,10 @@ def read_votable(path: Path) -> MemoryTable:
     table = need("astropy.io.votable")
     try:
         with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
-            found = table.parse_single_table(file).to_table(use_names_over_ids=True)
+            contents = table.parse_single_table(file).to_table(use_names_over_ids=True)
             while file.read(CHUNK):  # only the end of a compressed file tells whether it is whole
                 pass
-        return astropy_table(found, str(path))
+        return astropy_table(contents, str(path))
     except (OSError, EOFError, zlib.error, ValueError, IndexError, table.exceptions.VOTableSpecError) as problem:
         raise ReadError(f"{path} is damaged or not a VOTable: {problem}") from problem
 

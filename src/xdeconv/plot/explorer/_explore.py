@@ -69,7 +69,7 @@ def page(mixture: Mixture, title: str = "Mixture") -> str:
         "script": script,
         "data": embedded(facts(mixture, title)),
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _text("page.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _text("page.html"))
 
 
 def facts(mixture: Mixture, title: str = "Mixture") -> dict[str, Any]:
@@ -127,10 +127,10 @@ def _range(mixture: Mixture, coordinate: int) -> list[float]:
     return [low - room, high + room]
 
 
-def _history(found: Any) -> Any:
+def _history(history: Any) -> Any:
     """The columns of the history, or null."""
-    known = isinstance(found, Mapping) and all(isinstance(found.get(name), list) for name in KEPT)
-    return {name: found[name] for name in KEPT} if known else None
+    known = isinstance(history, Mapping) and all(isinstance(history.get(name), list) for name in KEPT)
+    return {name: history[name] for name in KEPT} if known else None
 
 
 def _policy(style: str, script: str) -> str:
