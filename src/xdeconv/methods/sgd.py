@@ -171,7 +171,7 @@ class SGD(Method):
         optimizer = self.optimizer(parameters, lr=rate, **options)
         if isinstance(optimizer, torch.optim.LBFGS):
             raise ValueError(
-                "LBFGS evaluates the loss several times per step: use an optimiser that takes one gradient"
+                "LBFGS evaluates the loss several times per step: use one that takes one gradient"
             )
         return optimizer
 
