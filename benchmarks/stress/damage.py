@@ -232,7 +232,7 @@ def outcome(found: dict[str, Any]) -> str:
 
 
 def results(folder: Path, inputs: int, seed: int) -> Iterator[dict[str, Any]]:
-    """What came of every input, from processes of some thousand each; one that dies goes on after the input it died of."""
+    """What came of every input; a process that dies is followed by one that begins after the input it died of."""
     start = 0
     while start < inputs:
         stop = min(start + CHUNK, inputs)
