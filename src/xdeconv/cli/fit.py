@@ -56,6 +56,7 @@ def fit(
     offset: options.Offset = None,
     inflate: options.Inflate = None,
     preset: options.Preset = None,
+    background: options.Background = None,
     weight: options.Weight = None,
     bad_rows: options.BadRows = "refuse",
     skip_bad_files: options.SkipBadFiles = False,
@@ -103,6 +104,7 @@ def fit(
             batch_rows = GRADIENT_ROWS if method == "sgd" else suited_batch(components, source.dim)
         passes = epochs or (fitting.FULL_PASSES if batch_rows is None else fitting.MINIBATCH_PASSES)
         settings = {
+            "background": options.background(background, source.labels),
             "components": components, "method": chosen_method(method, prior, (batch_rows, components, source.dim)),
             "start": start, "seed": seed,
             "restarts": restarts, "epochs": passes, "tol": tol,

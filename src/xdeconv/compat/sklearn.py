@@ -21,6 +21,7 @@ from ..kernels.options import Options
 from ..methods import EM, SGD, Method, suited_step
 from ..methods.prior import Prior
 from ..mixture._mixture import Mixture, square_root
+from ..mixture.background import Uniform
 from ..rows import tables as tabular
 from ..rows.checks import to_array
 from ..rows.resident import Cache
@@ -53,6 +54,8 @@ class XDGMM(DensityMixin, BaseEstimator):
         of the prior. By default a weak prior of a millionth of each column's variance.
     prior : Prior, optional
         A prior on weights and covariances.
+    background : Uniform or Mixture, optional
+        What else makes rows, with a weight that is fitted, as :func:`xdeconv.fit` takes it.
     max_iter : int, optional
         At most so many passes; by default as many as the method wants.
     batch_size : int, default 512
@@ -101,6 +104,7 @@ class XDGMM(DensityMixin, BaseEstimator):
         patience: int | None = None,
         reg_covar: float | None = None,
         prior: Prior | None = None,
+        background: Uniform | Mixture | None = None,
         max_iter: int | None = None,
         batch_size: int = 512,
         n_init: int = 1,
@@ -122,6 +126,7 @@ class XDGMM(DensityMixin, BaseEstimator):
         self.patience = patience
         self.reg_covar = reg_covar
         self.prior = prior
+        self.background = background
         self.max_iter = max_iter
         self.batch_size = batch_size
         self.n_init = n_init
@@ -187,6 +192,7 @@ class XDGMM(DensityMixin, BaseEstimator):
             projection=projection,
             weight=weight,
             log_prior=log_prior,
+            background=self.background,
             validation=validation,
             method=self._method(X, X.shape[1] if projection is None else np.shape(projection)[-1]),
             moves=self.moves,
@@ -385,7 +391,7 @@ class XDGMM(DensityMixin, BaseEstimator):
         Returns
         -------
         tuple of numpy.ndarray
-            Draws (n_samples, d), components (n_samples,).
+            Draws (n_samples, d), components (n_samples,); -1 is the background.
         """
         check_is_fitted(self, "mixture_")
         if n_samples < 1:
@@ -394,7 +400,12 @@ class XDGMM(DensityMixin, BaseEstimator):
         component = np.sort(rng.choice(len(self.weights_), size=n_samples, p=self.weights_))
         z = rng.standard_normal((n_samples, self.means_.shape[1]))
         root = square_root(self.covariances_)[component]
-        return self.means_[component] + np.einsum("nde,ne->nd", root, z), component
+        drawn = self.means_[component] + np.einsum("nde,ne->nd", root, z)
+        if self.mixture_.background is not None:
+            beside = rng.random_sample(n_samples) < self.mixture_.background_weight
+            some = self.mixture_.background.drawn(int(beside.sum()), np.random.default_rng(rng.randint(2**31 - 1)))
+            drawn[beside], component[beside] = some, -1
+        return drawn, component
 
     def n_parameters(self) -> int:
         """Free parameters of the mixture."""

@@ -20,6 +20,7 @@ from ..rows.data import Source, as_source
 from ..rows.resident import Cache, checked_cache
 from ..search.moves import Moves
 from ..system.threads import small_algebra
+from .beside import as_background, held_out_beside
 from .checkpoint import Checkpoint, as_checkpoint
 from .history import Callback
 from .initial import Start
@@ -48,6 +49,7 @@ def fit(
     label: Any = None,
     labels: Sequence[str] | None = None,
     units: Sequence[str] | None = None,
+    background: Any = None,
     mixture: Mixture | None = None,
     start: Start | str = "kmeans",
     restarts: int = 1,
@@ -95,6 +97,9 @@ def fit(
         Names of the true coordinates, for data that have none of their own.
     units : sequence of str, optional
         Units of the true coordinates, for data that have none of their own.
+    background : Uniform, Mixture or array-like (n,), optional
+        What else makes rows, a density that is known but for its weight, which is fitted: a box of true values, a
+        mixture held as it is (a field), or log-densities per row. By default that of ``mixture``, if it has one.
     mixture : Mixture, optional
         What to start from, instead of a start of its own.
     start : Start or str, default "kmeans"
@@ -159,7 +164,9 @@ def fit(
     facts = remembered(data if isinstance(data, (Source, Batch)) else source)
     if source.rows == 0:
         raise ValueError("there are no rows to fit")
+    source, beside = as_background(background, source, mixture)
     source, held_out = hold_out(source, validation, seed)
+    held_out = held_out_beside(held_out, beside)
     if held_out is not None:
         log.info("%s rows to fit, %s rows held out", f"{source.rows:,}", f"{held_out.rows:,}")
     if mixture is not None and restarts > 1:
@@ -196,6 +203,7 @@ def fit(
         units=source.units if units is None else checked_names(units, source.dim, "units", unique=False),
         cache=checked_cache(cache, chosen),
         facts=facts,
+        background=beside,
     )
     refuse_too_little(plan, source, held_out)
     algebra = small_algebra() if chosen.type == "cpu" else nullcontext()

@@ -15,16 +15,18 @@ from ..kernels.options import Options
 from ..methods import EM, Accelerated, Method, described, suited_batch, suited_step
 from ..methods.accelerated import DOUBLE, SINGLE
 from ..mixture._mixture import Mixture
+from ..mixture.background import Background
 from ..rows.data import ArraySource, Source, as_source
 from ..rows.resident import Cache
 from ..search.moves import Moves
 from ..system.files import checksum
+from .beside import told
 from .checkpoint import Checkpoint
 from .initial import Start
 
 log = logging.getLogger("xdeconv")
 MANY_ROWS = {"cpu": 5_000_000, "cuda": 500_000_000}  # of a stream: with more, updates come before a pass is over
-ARRAYS = ("noise", "error", "projection", "weight", "log_prior", "label")
+ARRAYS = ("noise", "error", "projection", "weight", "log_prior", "label", "background")
 
 
 @dataclass(frozen=True)
@@ -51,18 +53,20 @@ class Plan:
     units: tuple[str, ...] | None
     cache: Cache | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+    background: Background | None = None
 
     def settings(self, source: Source) -> dict[str, Any]:
         """What must be the same for a checkpoint to be of use, as JSON."""
         given = None
         if self.given is not None:
-            given = checksum(self.given.weights, self.given.means, self.given.covariances)
+            given = checksum(self.given.shares, self.given.means, self.given.covariances)
         return {
             "components": self.components, "method": self.method.describe(), "start": described(self.start),
             "moves": None if self.moves is None else described(self.moves), "tol": self.tol,
             "given": given, "seed": self.seed, "restarts": self.restarts, "batch_rows": self.batch_rows,
             "standardize": self.standardize, "rows": source.rows, "dim": source.dim, "device": self.device.type,
             "dtype": str(self.dtype), "data": data_checksum(source),
+            "background": told(self.background),
         }  # fmt: skip
 
     def method_for(self, dtype: torch.dtype) -> Method:
@@ -114,7 +118,7 @@ def data_checksum(source: Source) -> int | None:
     if not isinstance(source, ArraySource):
         return None
     batch = source.batch
-    tensors = (batch.x, batch.noise, batch.projection, batch.weight, batch.log_prior, batch.label)
+    tensors = (batch.x, batch.noise, batch.projection, batch.weight, batch.log_prior, batch.label, batch.background)
     return checksum(*(t.cpu().numpy() for t in tensors if t is not None))
 
 

@@ -69,6 +69,7 @@ def result_of(workspace: Workspace, state: FitState, interrupted: bool) -> FitRe
         "notes": list(notes), "history": columns(state.history), **plan.facts,
     }  # fmt: skip
     mixture = workspace.frame.out_of(winner.mixture).with_(
+        background=plan.background,
         labels=plan.labels or (given.labels if given else None),
         units=plan.units or (given.units if given else None),
         meta=meta,

@@ -321,7 +321,7 @@ class ArraySource(Source):
             As JSON.
         """
         b = self.batch
-        tensors = (b.x, b.noise, b.projection, b.weight, b.log_prior, b.label)
+        tensors = (b.x, b.noise, b.projection, b.weight, b.log_prior, b.label, b.background)
         return {**super().stamp(), "checksum": checksum(*(t.cpu().numpy() for t in tensors if t is not None))}
 
     def arranged(self, batch_rows: int | None, seed: int) -> ArraySource:
@@ -447,7 +447,7 @@ def as_source(data: object, hold: bool = True, **arrays: object) -> Source:
     hold : bool, default True
         Whether a source may be held in memory where it is small.
     **arrays : array-like
-        noise, error, projection, weight, log_prior and label of an array or a table.
+        noise, error, projection, weight, log_prior, label and background of an array or a table.
 
     Returns
     -------

@@ -44,10 +44,10 @@ class Pool:
         weight = torch.ones(batch.n, dtype=torch.float64) if batch.weight is None else batch.weight.double().cpu()
         log_prob, parts = [], []
         mass, loss = torch.zeros(k, dtype=torch.float64), torch.zeros(k, dtype=torch.float64)
-        done = 0
+        done, beside = 0, batch.background is not None
         for chunk in batch.chunks(max(1, CHUNK_PAIRS // k)):
             log_joint = kernels.log_joint(*parameters, replace(chunk, weight=None), options)
-            density = log_joint.logsumexp(1, keepdim=True)
+            density = kernels.log_prob(*parameters, chunk, options)[:, None] if beside else log_joint.logsumexp(1, True)
             r = (log_joint - density).exp_()
             w = weight[done : done + chunk.n].to(r)
             mass += (w @ r).double().cpu()

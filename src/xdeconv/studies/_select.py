@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ..fitting._fit import FitResult, NumericalTrouble, fit
+from ..fitting.beside import as_background
 from ..fitting.history import Epoch
 from ..fitting.progress import describe_epoch
 from ..methods import described
 from ..mixture._mixture import Mixture
+from ..mixture.background import Background
 from ..rows.data import Source, as_source
 from ..search.growing import grown
 from .scores import mean_log_prob, parts_of
@@ -184,7 +186,10 @@ def select(
     sizes = _sizes(components)
     _refuse_words(criterion, rule, options)
     source = as_source(data, noise=noise, error=error, projection=projection, weight=weight)
+    beside = options.get("background") is not None
+    source, options = _with_densities(source, options)
     _refuse_priors(source)
+    warm = warm and not beside  # a component that a background held for others grows out of none that is there
     parts, judges = parts_of(source, criterion, folds, validation, seed)
     settings = {"criterion": criterion, "seed": seed, "warm": warm, **judges, "data": source.stamp(),
                 "options": {name: _text(options[name]) for name in sorted(options) if name != "callback"}}  # fmt: skip
@@ -192,6 +197,14 @@ def select(
     with show_trials(verbose, len(sizes) * len(parts)) as show:
         study = _Study(parts, kept, options | {"seed": seed}, warm, show)
         return study.run(source, sizes, criterion, rule)
+
+
+def _with_densities(source: Source, options: dict[str, Any]) -> tuple[Source, dict[str, Any]]:
+    """Log-densities per row of a background go with the rows, which each fit sees a part of."""
+    background = options.get("background")
+    if background is None or isinstance(background, Background):
+        return source, options
+    return as_background(background, source, None)[0], {k: v for k, v in options.items() if k != "background"}
 
 
 @dataclass(frozen=True)

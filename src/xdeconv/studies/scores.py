@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from .. import kernels
+from ..fitting.beside import beside
 from ..mixture._mixture import Mixture
 from ..rows.batch import Batch
 from ..rows.data import ArraySource, Source, as_source, permutation
@@ -24,6 +25,7 @@ def mean_log_prob(
     kind = kind or (torch.float32 if chosen.type == "cuda" else torch.float64)
     shift, variance = mixture.mean(), np.diag(mixture.covariance())
     scale = np.sqrt(np.where(variance > 0, variance, 1.0))
+    source = beside(source, mixture.background)
     moved = source.standardized(torch.from_numpy(shift), torch.from_numpy(scale), chosen, kind).arranged(None, 0)
     parameters = mixture.transformed(-shift / scale, 1 / scale).tensors(chosen)
     sums = torch.zeros(4, dtype=torch.float64, device=chosen)

@@ -10,15 +10,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..fitting.state import refuse_other_settings
 from ..mixture._mixture import Mixture
+from ..mixture.storing import restored, saved
 from ..system.files import write_atomically
 from ..system.progress import Progress
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-FORMAT = "xdeconv selection 1"
+FORMAT = "xdeconv selection 2"
 Key = tuple[tuple[int, ...], int]
 Show = Callable[[str, int], None]
 """Called with a text, and 1 when a trial is done, 0 before."""
@@ -108,11 +111,13 @@ def new_axes() -> Axes:
 
 
 def _line(trial: Trial) -> str:
-    mixture = trial.mixture
-    arrays = {name: getattr(mixture, name).tolist() for name in ("weights", "means", "covariances")}
-    return json.dumps({**vars(trial), "mixture": arrays | {"labels": mixture.labels, "units": mixture.units}})
+    kept = saved(trial.mixture.with_(meta={}))
+    arrays = {name: array.tolist() for name, array in kept.arrays.items()}
+    return json.dumps({**vars(trial), "mixture": {"arrays": arrays, "facts": kept.facts}})
 
 
 def _trial(line: str) -> Trial:
     facts = json.loads(line)
-    return Trial(**{**facts, "chain": tuple(facts["chain"]), "mixture": Mixture(**facts["mixture"])})
+    arrays = {name: np.array(values) for name, values in facts["mixture"]["arrays"].items()}
+    mixture = restored(Mixture, arrays, facts["mixture"]["facts"])
+    return Trial(**{**facts, "chain": tuple(facts["chain"]), "mixture": mixture})
