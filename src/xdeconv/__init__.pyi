@@ -15,11 +15,15 @@ from .fitting.history import CSVLogger as CSVLogger
 from .fitting.history import Epoch as Epoch
 from .fitting.initial import Start as Start
 from .kernels.options import Options as Options
+from .kernels.parameters import Parameters as Parameters
+from .kernels.stats import Stats as Stats
 from .methods import EM as EM
 from .methods import SGD as SGD
 from .methods import Decaying as Decaying
 from .methods import Fixed as Fixed
 from .methods import LowRank as LowRank
+from .methods import Method as Method
+from .methods import State as State
 from .methods import Stepped as Stepped
 from .methods.prior import Prior as Prior
 from .mixture._mixture import Mixture as Mixture

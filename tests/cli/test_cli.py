@@ -86,6 +86,26 @@ def test_other_methods(folder, call, method):
     assert "held-out" not in out
 
 
+@pytest.mark.slow
+def test_fit_chooses_how_many_or_refuses_words(folder, call):
+    words = (
+        "fit",
+        folder / "stars.parquet",
+        "-c",
+        "parallax",
+        "--where",
+        "parallax > 0",
+        "-o",
+        folder / "c.safetensors",
+    )
+    code, _, _ = call(*words, "-k", "auto", "--validation", 0)
+    assert code == 0
+    assert xd.load(folder / "c.safetensors").meta["options"]["components"] == "auto"
+    assert "components chosen by cross-validation" in " ".join(xd.load(folder / "c.safetensors").meta["notes"])
+    for wrong in ("many", "0", "-3"):
+        assert call(*words, "-k", wrong)[0] == 2
+
+
 def test_score_prints_the_mean_last(folder, call):
     code, out, _ = call("score", folder / "model.safetensors", folder / "stars.parquet")
     assert code == 0

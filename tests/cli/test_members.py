@@ -116,6 +116,14 @@ def test_info_lists_components_by_weight(here, call):
     assert "and 2 more" in short
 
 
+def test_a_field_in_another_order_is_the_same_field(here, call):
+    FIELD.marginal(["y", "x"]).save("turned.safetensors")
+    for field in ("field", "turned"):
+        words = ("--field", f"{field}.safetensors", "-o", f"{field}.parquet")
+        assert call("members", "cluster.safetensors", "rows.parquet", *words)[0] == 0
+    np.testing.assert_allclose(columns("turned.parquet")["p_member"], columns("field.parquet")["p_member"], rtol=1e-9)
+
+
 def test_a_background_by_one_command(here, call):
     box = ("--background", "x=-8:8,y=-8:8")
     assert call("fit", "rows.parquet", "-c", "x,y", "-k", "1", "-o", "m.safetensors", *box)[0] == 0

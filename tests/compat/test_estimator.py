@@ -118,3 +118,8 @@ def test_a_method_has_its_own_prior():
         XDGMM(2, method=xd.EM(), prior=xd.Prior(w=1.0)).fit(X)
     with pytest.raises(ValueError, match="is not used"):
         XDGMM(2, method=xd.EM(), reg_covar=0.1).fit(X)
+
+
+def test_the_estimator_chooses_how_many():
+    X = np.concatenate([np.random.default_rng(0).normal(m, 1.0, size=(40, 1)) for m in (-6.0, 6.0)])
+    assert XDGMM("auto", random_state=0).fit(X).mixture_.k == 2

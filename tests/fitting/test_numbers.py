@@ -104,7 +104,8 @@ def test_float32_at_1e8_is_saved_by_centring():
 def test_duplicated_points_without_noise():
     X = np.repeat(np.array([[0.0, 0.0], [5.0, 5.0], [9.0, 1.0]]), 30, axis=0)
     X = np.vstack([X, np.random.default_rng(7).normal(4.0, 3.0, size=(60, 2))])
-    result = xd.fit(X, 4, epochs=30)
+    assert np.isfinite(xd.fit(X, 4, epochs=30).loglik)  # the weak prior of columns without noise is enough
+    result = xd.fit(X, 4, epochs=30, method=xd.EM())
     assert np.isfinite(result.loglik)
     assert any("small prior" in note for note in result.notes)
     with_prior = xd.fit(X, 4, epochs=30, method=xd.EM(prior=xd.Prior(w=1e-4)))

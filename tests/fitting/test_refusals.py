@@ -51,10 +51,10 @@ def test_settings_of_fit(arguments, message):
         (lambda: xd.EM(step=2.0), r"step must lie in \(0, 1\]"),
         (lambda: xd.EM(prior=3), r"prior must be an xd.Prior\(...\), got 3"),
         (lambda: xd.EM(fixed=[0]), r"fixed must be an xd.Fixed\(...\), got \[0\]"),
-        (lambda: xd.EM(inflate=-1.0), "inflate must not be negative"),
+        (lambda: xd.EM(inflate=-1.0), "inflate must be a finite number of at least 0"),
         (lambda: xd.SGD(rate=0), "rate must be a positive number, .*, got 0"),
         (lambda: xd.SGD(rate=float("nan")), "rate must be a positive number, .*, got nan"),
-        (lambda: xd.SGD(trace_penalty=-1), "trace_penalty must not be negative"),
+        (lambda: xd.SGD(trace_penalty=-1), "trace_penalty must be a finite number of at least 0"),
         (lambda: xd.Options(backend="fast"), "backend must be one of"),
         (lambda: xd.Checkpoint("a", every=-1), "seconds between saves of a checkpoint, must be at least 0, got -1"),
         (lambda: xd.Moves(rounds=-1), "rounds of Moves must be a number of at least 0, got -1"),
@@ -117,3 +117,71 @@ def test_validation_without_noise_is_said(validation, caplog):
     caplog.clear()
     fit(validation={"X": X, "noise": 0.0 * S})
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize("words", [{}, {"standardize": False}, {"start": "random"}, {"batch_rows": 40}])
+def test_projections_and_log_priors_go_together(words):
+    """The frame and the start fit one Gaussian to projected rows: priors of more components are not its business."""
+    rng = np.random.default_rng(0)
+    R, log_prior = rng.normal(size=(80, 2, 2)), np.where(rng.random((80, 2)) < 0.3, -3.0, 0.0)
+    result = fit(projection=R, log_prior=log_prior, **words)
+    assert np.isfinite(result.loglik)
+    table = fit(projection=R, log_prior=log_prior[:3], label=np.arange(80) % 3, **words)
+    assert np.isfinite(table.loglik)
+
+
+VALIDATIONS = [
+    (1, "a fraction between 0 and 1, got 1"),
+    (True, "got True"),
+    ((X, S), "validation is a tuple of arrays"),
+    ({"X": X, "sigma": S}, "which is none of"),
+    (X[:, :1], "validation has 1 dimensions and the data 2"),
+    (X[:0], "validation has no rows"),
+]
+
+
+@pytest.mark.parametrize(("validation", "message"), VALIDATIONS)
+def test_a_selection_reads_validation_as_a_fit_does(validation, message):
+    for call in (fit, lambda **words: xd.select(X, [1], noise=S, **words)):
+        with pytest.raises(ValueError, match=message):
+            call(validation=validation)
+
+
+def test_a_selection_takes_every_kind_of_validation():
+    rows = {"data": X, "components": [1], "noise": S, "epochs": 2}
+    scores = [xd.select(**rows, validation=v).table[0].score for v in (0.25, np.float32(0.25))]
+    assert scores[0] == scores[1]
+    kinds = [{"X": X, "error": np.sqrt(S)}, xd.Batch.from_arrays(X, S), xd.data.as_source(X, noise=S)]
+    scores = [xd.select(**rows, validation=v).table[0].score for v in kinds]
+    assert scores == pytest.approx([scores[0]] * 3, rel=1e-12)
+    with pytest.raises(ValueError, match="judges by validation="):
+        xd.select(**rows, validation=None)
+
+
+def test_a_fit_is_not_resumed_with_another_lambda(tmp_path):
+    def fit_by(method):
+        checkpoint = xd.Checkpoint(tmp_path / "a.checkpoint", resume=True)
+        return fit(method=method, batch_rows=40, checkpoint=checkpoint)
+
+    fit_by(xd.EM(step=lambda epoch: 0.5))
+    fit_by(xd.EM(step=lambda epoch: 0.5))
+    with pytest.raises(ValueError, match=r"belongs to another fit \(method: "):
+        fit_by(xd.EM(step=lambda epoch: 0.4))
+
+
+def test_a_column_with_nothing_observed_is_refused_by_name():
+    empty = np.column_stack([X[:, 0], np.full(80, np.nan)])
+    for data, name in ((empty, "column 1"), ({"a": X[:, 0], "b": empty[:, 1]}, "b")):
+        with pytest.raises(ValueError, match=f"{name} has no observed value in any row: leave it out"):
+            xd.fit(data, 2)
+    with pytest.raises(ValueError, match="column 1 has no observed value"):
+        xd.XDGMM(2).fit(empty, noise=S)
+    with pytest.raises(ValueError, match="column 1 has no observed value"):
+        xd.select(empty, [1, 2], noise=S)
+    with pytest.raises(ValueError, match="speed has no observed value"):
+        xd.fit(empty, 2, labels=["place", "speed"])
+    with pytest.raises(ValueError, match="column 1 has no observed value in any row with weight"):
+        xd.fit(np.where(np.arange(80)[:, None] < 40, X, empty), 2, weight=(np.arange(80) >= 40).astype(float))
+    with pytest.raises(ValueError, match="column 1 has no observed value"):
+        xd.fit(X[:, :1], 2, projection=np.broadcast_to([[[1.0, 0.0]]], (80, 1, 2)))
+    assert xd.fit(empty, mixture=MIXTURE, noise=S, epochs=1).mixture.k == 2  # what is known of it is in the mixture

@@ -215,7 +215,7 @@ def test_bad_fixed_is_refused():
 
 
 def test_bad_prior_is_refused():
-    with pytest.raises(ValueError, match="negative"):
+    with pytest.raises(ValueError, match="at least 0"):
         Prior(w=-1.0)
 
 

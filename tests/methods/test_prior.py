@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from problems import problem
-from xdeconv import EM, SGD, Mixture, Prior, fit
+from xdeconv import EM, SGD, Decaying, Mixture, Prior, Start, Stepped, fit
 
 
 @pytest.mark.parametrize("method", [EM(prior=Prior(w=0.5)), EM(inflate=0.2), EM(prior=Prior(w=[0.1, 2.0], c=4.0))])
@@ -34,3 +34,33 @@ def test_standardisation_keeps_the_gradients_penalty(kind):
     scaled_V = V / scale[:, None] / scale
     scaled = method.standardized(scale.tolist())._penalty(scaled_V, torch.tensor(1.0))
     torch.testing.assert_close(scaled, plain * scale[:, None] * scale)
+
+
+@pytest.mark.parametrize("name", ["w", "c", "concentration"])
+@pytest.mark.parametrize("value", [np.inf, np.nan, -1.0, "a", None, True, [[1.0]], [], [1.0, np.inf]])
+def test_a_prior_that_is_no_number_is_refused(name, value):
+    with pytest.raises(ValueError, match=f"{name} of a prior must be (a finite number|a number, or one)|above 0"):
+        Prior(**{name: value})
+
+
+def test_a_prior_takes_arrays():
+    assert Prior(w=np.array([1.0, 2.0])) == Prior(w=[1.0, 2.0]) == Prior(w=torch.tensor([1.0, 2.0]))
+    assert Prior(w=np.float32(0.5)).w == 0.5
+    X = np.random.default_rng(0).normal(size=(50, 2))
+    with pytest.raises(ValueError, match="w of the prior has 3 variances and the rows have 2 dimensions"):
+        fit(X, 1, method=EM(prior=Prior(w=[1.0, 1.0, 1.0])))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: EM(inflate=np.inf), lambda: EM(inflate=[np.nan]), lambda: EM(inflate="a"), lambda: EM(inflate=None),
+        lambda: SGD(optimizer="adam"), lambda: SGD(options=[1]), lambda: SGD(trace_penalty=np.inf),
+        lambda: SGD(trace_penalty=None), lambda: Decaying(np.nan), lambda: Decaying(0.1, delay=0.0),
+        lambda: Decaying(0.1, power=np.inf), lambda: Stepped(np.inf), lambda: Stepped(0.1, {3: np.nan}),
+        lambda: Start(epochs=0), lambda: Start(epochs=1.5), lambda: Start(batch_rows="many"),
+    ],
+)  # fmt: skip
+def test_settings_that_are_no_numbers_are_refused_at_once(make):
+    with pytest.raises(ValueError, match="must be"):
+        make()

@@ -7,12 +7,13 @@ import pytest
 
 import xdeconv as xd
 from xdeconv.fitting._fit import fit
+from xdeconv.fitting.choosing import Judgement, Trial
+from xdeconv.fitting.judging import judged
+from xdeconv.fitting.walking import between, ladder, smaller
 from xdeconv.mixture._mixture import Mixture, load
 from xdeconv.rows.batch import Batch
 from xdeconv.rows.data import as_source
-from xdeconv.search.growing import grown, halves
 from xdeconv.studies._select import Record, Selection, select
-from xdeconv.studies.scores import mean_log_prob
 
 TRUTH = Mixture([0.5, 0.3, 0.2], [[-6.0, 0.0], [6.0, 0.0], [0.0, 8.0]], [np.eye(2), np.diag([2.0, 0.5]), np.eye(2)])
 NOISE = np.random.default_rng(1).uniform(0.1, 1.0, size=(900, 2))
@@ -49,14 +50,22 @@ def test_validation_rows_of_their_own_and_weights():
     assert found.table[0].score == pytest.approx(expected, abs=1e-4)
 
 
-def test_mean_log_prob_with_weights():
+def test_a_verdict_pairs_rows_and_weighs_them():
     weight = np.random.default_rng(2).uniform(0.0, 2.0, 900)
-    mean, error, total = mean_log_prob(TRUTH, as_source(X, noise=NOISE, weight=weight))
-    log_prob = TRUTH.log_prob(X, NOISE)
-    variance = np.average((log_prob - mean) ** 2, weights=weight)
-    assert mean == pytest.approx(np.average(log_prob, weights=weight))
-    assert error == pytest.approx(np.sqrt(variance * np.sum(weight**2)) / weight.sum())
-    assert total == pytest.approx(weight.sum())
+    other = Mixture(TRUTH.weights, TRUTH.means + 0.1, TRUTH.covariances)
+    halves = [as_source(X[part], noise=NOISE[part], weight=weight[part]) for part in (slice(0, 400), slice(400, None))]
+    found = judged([[TRUTH, other]] * 2, halves)
+    rows = np.stack([mixture.log_prob(X, NOISE) for mixture in (TRUTH, other)])
+    means = rows @ weight / weight.sum()
+    np.testing.assert_allclose(found.means, means)
+    assert found.weight == pytest.approx(weight.sum())
+    away = rows[1] - rows[0] - (means[1] - means[0])
+    difference, error = found.differences()
+    np.testing.assert_allclose(difference, [0.0, means[1] - means[0]], atol=1e-12)
+    assert error[1] == pytest.approx(np.sqrt(np.sum((weight * away) ** 2)) / weight.sum(), rel=1e-9)
+    own = np.sqrt(np.sum((weight * (rows[0] - means[0])) ** 2)) / weight.sum()
+    assert np.sqrt(found.covariance[0, 0]) == pytest.approx(own, rel=1e-9)
+    assert error[1] < own / 3
 
 
 def test_information_criteria_are_the_estimators():
@@ -106,12 +115,13 @@ def test_interrupted_and_resumed_is_the_same(tmp_path):
 
 def test_a_longer_list_goes_on_and_another_chain_does_not_mix(tmp_path):
     path = tmp_path / "r.jsonl"
-    select(X, [1, 2], noise=NOISE, epochs=3, results=path)
-    longer = select(X, [1, 2, 3], noise=NOISE, epochs=3, results=path)
-    other = select(X, [1, 3], noise=NOISE, epochs=3, results=path)
-    chains = [json.loads(line)["chain"] for line in path.read_text().splitlines()[1:]]
-    assert chains == [[1], [1, 2], [1, 2, 3], [1, 3]]
-    assert other.table[0] == longer.table[0]
+    settings = {"noise": NOISE, "epochs": 3, "results": path, "criterion": "held-out"}
+    select(X, [2, 3], **settings)
+    longer = select(X, [1, 2, 3], **settings)
+    other = select(X, [1, 3], **settings)
+    trials = [json.loads(line) for line in path.read_text().splitlines()[1:]]
+    assert [(t["components"], t["above"]) for t in trials] == [(3, 0), (2, 3), (1, 2), (1, 3)]
+    assert other.table[-1].folds == longer.table[-1].folds
 
 
 def test_an_interrupt_with_nothing_done_is_raised():
@@ -124,7 +134,7 @@ def test_another_call_is_refused_by_name(tmp_path):
     select(X, [1], noise=NOISE, epochs=2, results=path)
     with pytest.raises(ValueError, match="seed: 0 there, 1 here"):
         select(X, [1], noise=NOISE, epochs=2, results=path, seed=1)
-    with pytest.raises(ValueError, match=r"options: \{'epochs': '2'\} there, \{'epochs': '3'\} here"):
+    with pytest.raises(ValueError, match=r"options epochs: '2' there, '3' here"):
         select(X, [1], noise=NOISE, epochs=3, results=path)
     with pytest.raises(ValueError, match="checksum"):
         select(X + 1, [1], noise=NOISE, epochs=2, results=path)
@@ -180,48 +190,80 @@ def test_streams_hold_out_and_refuse_cross_validation():
 # The choice and its picture
 
 
-def test_the_one_standard_error_rule():
-    table = tuple(Record(k, s, 0.1, 1.0, (s,)) for k, s in [(1, -3.0), (2, -1.05), (4, -1.0), (8, -1.2)])
+def test_the_one_standard_error_rule_is_of_differences():
+    lines = [(1, -3.0, 0.1), (2, -1.05, 0.06), (4, -1.0, 0.0), (8, -1.2, 0.3)]
+    table = tuple(Record(k, s, 0.5, 1.0, (s,), s + 1.0, e) for k, s, e in lines)
     assert Selection("cv", table).best == 4
     assert Selection("cv", table, "one-se").best == 2
     assert Selection("bic", table).best == 1
     assert str(Selection("cv", table)).splitlines()[3].endswith("<- chosen")
 
 
+def test_eight_components_are_not_two_because_scores_scatter():
+    """Scores of single rows scatter far more than their differences: by the error of the score, 2 would do."""
+    rng = np.random.default_rng(0)
+    means = np.stack([np.repeat([-300.0, 300.0], 4), np.tile([-4.5, -1.5, 1.5, 4.5], 2)], 1)
+    eight = Mixture(np.full(8, 1 / 8), means, np.tile(0.2 * np.eye(2), (8, 1, 1)))
+    two = Mixture([0.5, 0.5], [[-300.0, 0.0], [300.0, 0.0]], np.tile(np.diag([0.2, 11.45]), (2, 1, 1)))
+    noise = rng.choice([0.01, 100.0], p=[0.1, 0.9], size=(300, 2))
+    verdict = judged([[two, eight]], [as_source(eight.sample(300, seed=1, noise=noise), noise=noise)])
+    trials = {m.k: [Trial(m.k, 0, 0, 0.0, 300.0, 0.0, m)] for m in (two, eight)}
+    assert verdict.means[1] - verdict.means[0] < np.sqrt(verdict.covariance[1, 1])
+    assert Judgement("held-out", "one-se", trials, verdict).best == 8
+
+
 def test_the_curve_is_drawn():
     pytest.importorskip("matplotlib")
-    table = tuple(Record(k, -1.0 / k, 0.1, 1.0, ()) for k in (1, 4, 16))
+    table = tuple(Record(k, -1.0 / k, 0.1, 1.0, (), 1 / 16 - 1 / k, 0.1) for k in (1, 4, 16))
     ax = Selection("held-out", table).plot()
     assert ax.get_xlabel() == "components"
     assert [tick.get_text() for tick in ax.get_xticklabels()] == ["1", "4", "16"]
     assert Selection("bic", tuple(Record(r.components, r.score, None, 1.0, ()) for r in table)).plot(ax) is ax
 
 
-# Growing
+# The walk
 
 
-def test_halves_keep_the_moments():
-    shifts, V = halves(TRUTH)
-    np.testing.assert_allclose(V + np.einsum("kad,kae->kade", shifts, shifts), TRUTH.covariances[:, None].repeat(2, 1))
-    assert np.linalg.eigvalsh(V).min() > 0
+def test_a_walk_down_is_as_good_as_fits_of_their_own():
+    source = as_source(X, noise=NOISE)
+    mixture = fit(source, 8).mixture
+    for k in (5, 3, 2):
+        mixture = fit(source, mixture=smaller(mixture, k, source, 0)).mixture
+        assert mixture.k == k
+        assert 900 * (mixture.score(X, NOISE) - fit(source, k).loglik) > -5.0
 
 
-def test_growing_splits_what_fits_worst():
-    worse = Mixture([0.5, 0.5], [[-6.0, 0.0], [3.6, 3.2]], [np.eye(2), [[10.5, -10.0], [-10.0, 16.5]]])
-    batch = Batch.from_arrays(X, NOISE)
-    three = grown(worse, 3, batch)
-    np.testing.assert_array_equal(three.means[0], worse.means[0])
-    np.testing.assert_allclose(three.weights, [0.5, 0.25, 0.25])
-    assert three.score(X, NOISE) > worse.score(X, NOISE)
-    assert grown(worse, 7, batch).k == 7
-    with pytest.raises(ValueError, match="cannot grow"):
-        grown(worse, 1, batch)
+def test_rungs_and_what_lies_between():
+    assert ladder(20_000, 7)[-1] == 64
+    assert ladder(50, 7) == [1]
+    rungs = ladder(20_000, 7)
+    assert rungs[:12] == list(range(1, 13))
+    assert len(rungs) < 26
+    assert between(rungs, rungs[-1]) == list(range(rungs[-2] + 1, 64))
+    assert between([1, 2, 3], 2) == []
 
 
-def test_growing_is_as_good_as_starting_afresh():
-    afresh = fit(X, 3, noise=NOISE).loglik
-    one = fit(X, 1, noise=NOISE).mixture
-    assert fit(X, mixture=grown(one, 3, Batch.from_arrays(X, NOISE)), noise=NOISE).loglik > afresh - 1e-3
+@pytest.mark.slow
+def test_nobody_says_how_many():
+    some = {"noise": NOISE[:240], "labels": ["a", "b"]}
+    result = fit(X[:240], "auto", validation=0.1, **some)
+    assert result.mixture.k == 3
+    assert result.mixture.labels == ("a", "b")
+    assert result.validation is not None
+    assert any("3 of 1 to 7 components chosen by cross-validation" in note for note in result.notes)
+    assert fit(X[:15], "auto").mixture.k == 1
+    found = select(X[:240], folds=3, **some)
+    assert (found.criterion, found.rule, found.best) == ("cv", "one-se", 3)
+    assert select(X[:240], validation=0.3, **some).criterion == "held-out"
+
+
+def test_auto_refuses_names_of_components():
+    with pytest.raises(ValueError, match="log_prior"):
+        fit(X, "auto", log_prior=np.zeros((900, 2)))
+    with pytest.raises(ValueError, match="Fixed parameters name components"):
+        fit(X, "auto", method=xd.EM(fixed=xd.Fixed(means=[0])))
+    with pytest.raises(ValueError, match="components must be a whole number"):
+        fit(X, "many")
 
 
 # The command

@@ -142,3 +142,31 @@ def test_torchrun_restarts_from_the_checkpoint(stars, tmp_path):
     assert found.meta["epochs"] == 400
     assert err.count("stopped after 400 epochs") == 1
     assert err.count("rows of") == 2  # said once by each start of rank 0
+
+
+OTHERS = """
+import os, sys
+import numpy as np
+import xdeconv as xd
+from xdeconv.system.ranks import process_group, rank
+
+with process_group("cpu", timeout=60):
+    X = np.random.default_rng(0).normal(size=(100, 2))
+    if sys.argv[1] == "values":
+        X[3, 1] += rank()
+    elif sys.argv[1] == "rows":
+        X = X[rank():]
+    seed = rank() if sys.argv[1] == "seed" else 0
+    try:
+        xd.fit(X, 2, error=[0.1, 0.1], epochs=2, seed=seed, device="cpu")
+    except ValueError as problem:
+        print(problem)
+"""
+
+
+@pytest.mark.parametrize("what", ["values", "rows", "seed"])
+def test_ranks_that_hold_different_arrays_are_refused(what):
+    for process in ranks(["-c", OTHERS, what]):
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err
+        assert "the ranks hold different rows or have different settings" in out

@@ -9,13 +9,14 @@ from .app import app, run
 # The order in which --help lists the commands.
 # isort: off
 from . import demo, simulate, prepare, info
-from . import fit, select
+from . import fit, select, bootstrap
 from . import score, posterior, members, classify, condition, sample
 from . import plot, explore, export
 # isort: on
 
 __all__ = [
     "app",
+    "bootstrap",
     "classify",
     "condition",
     "demo",

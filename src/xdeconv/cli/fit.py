@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 HELD_OUT, HELD_OUT_ROWS = 0.1, 100_000
 GRADIENT_ROWS = 512
+MANY = 64  # components that minibatches are made for where nobody knows how many there will be
 Way = Literal["auto", "em", "minibatch-em", "sgd"]
 
 
@@ -24,8 +25,11 @@ Way = Literal["auto", "em", "minibatch-em", "sgd"]
 def fit(
     data: options.Data,
     output: Annotated[Path, typer.Option("--output", "-o", help="Model to write (.safetensors).")],
-    components: Annotated[int, typer.Option("--components", "-k", help="How many Gaussians.", min=1)],
+    components: Annotated[
+        str, typer.Option("--components", "-k", help="How many Gaussians, or auto: chosen as by `xdeconv select`.")
+    ],
     columns: options.Columns = None,
+    covariance: options.Covariance = "full",
     method: Annotated[Way, typer.Option(help="How to fit; auto is em, in batches for long streams.")] = "auto",
     moves: Annotated[
         Literal["none", "auto", "bovy"] | None,
@@ -83,6 +87,7 @@ def fit(
         correlation=correlation, error_pattern=error_pattern,
         correlation_pattern=correlation_pattern, log_prior=log_prior,
     )  # fmt: skip
+    k = count(components)
     saved = checkpoint or output.with_name(output.name + ".checkpoint")
     refuse_targets(output, saved, [*data, config], force, resume)
     from ..fitting import _fit as fitting
@@ -101,12 +106,13 @@ def fit(
         first(say, source.describe())
         long = method == "auto" and fitting.in_batches(source, fitting.chosen_device(own_device))
         if batch_rows is None and (long or method in ("minibatch-em", "sgd")):
-            batch_rows = GRADIENT_ROWS if method == "sgd" else suited_batch(components, source.dim)
+            batch_rows = GRADIENT_ROWS if method == "sgd" else suited_batch(MANY if k == "auto" else k, source.dim)
         passes = epochs or (fitting.FULL_PASSES if batch_rows is None else fitting.MINIBATCH_PASSES)
         settings = {
+            "components": k,
+            "method": chosen_method(method, prior, (batch_rows, MANY if k == "auto" else k, source.dim)),
+            "start": start, "seed": seed, "covariance": covariance,
             "background": options.background(background, source.labels),
-            "components": components, "method": chosen_method(method, prior, (batch_rows, components, source.dim)),
-            "start": start, "seed": seed,
             "restarts": restarts, "epochs": passes, "tol": tol,
             "batch_rows": batch_rows, "device": own_device, "dtype": dtype,
             "validation": held_out(validation, source.rows), "moves": moves, "cache": cache,
@@ -120,6 +126,16 @@ def fit(
         remembered = {"where": where, "data": list(data), "options": plain}
         first(save, result, output, remembered, source.notes)
         first(finish, result, output, saved, keep=checkpoint is not None)
+
+
+def count(words: str) -> int | Literal["auto"]:
+    """A whole number of at least 1, or auto."""
+    if words == "auto":
+        return "auto"
+    if not words.isdecimal() or int(words) < 1:
+        text = f"{words!r} is neither auto nor a whole number of at least 1"
+        raise typer.BadParameter(text, param_hint="--components")
+    return int(words)
 
 
 def refuse_targets(output: Path, saved: Path, inputs: Sequence[str | Path | None], force: bool, resume: bool) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .app import app, tell
-from .tables import names_of, summary
+from .tables import aligned, names_of, summary
 
 if TYPE_CHECKING:
     from ..mixture._mixture import Mixture
@@ -47,6 +47,7 @@ def model_lines(mixture: Mixture, most: int = 20) -> list[str]:
     lines = [f"mixture of {mixture.k} Gaussians in {mixture.d} dimensions", *summary(mixture)]
     if mixture.background is not None:
         lines.append(f"background: {mixture.background_weight:.4f} of all rows, {mixture.background!r}")
+    lines += [] if mixture.structure == "full" else [f"covariances: {mixture.structure}"]
     lines += component_lines(mixture, most)
     return lines + [f"{name}: {meta[name]}" for name in REMEMBERED if meta.get(name) not in (None, [], {})]
 
@@ -61,8 +62,7 @@ def component_lines(mixture: Mixture, most: int) -> list[str]:
     for j in order:
         both = zip(mixture.means[j], sd[j], strict=True)
         cells.append([str(j), f"{mixture.weights[j]:.4f}", *(f"{m:.5g} +- {s:.3g}" for m, s in both)])
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = ["  ".join(cell.rjust(wide) for cell, wide in zip(row, widths, strict=True)) for row in cells]
+    lines = aligned(cells)
     left = mixture.k - len(order)
     return (lines if len(order) else []) + ([f"and {left} more: --most {mixture.k} lists all"] if left else [])
 

@@ -69,7 +69,7 @@ def members(
     if field is None:
         new = of_components(mixture, groups(group, mixture.k))
     else:
-        new = of_two(mixture, load(field), source, fraction)
+        new = of_two(mixture, in_the_order_of(mixture, load(field)), source, fraction)
     say(f"{write_appended(output, source, keep, new):,} rows in {output}")
 
 
@@ -107,6 +107,12 @@ def of_components(mixture: Mixture, chosen: dict[str, list[int]]) -> PerBatch:
         return found | beside
 
     return columns
+
+
+def in_the_order_of(member: Mixture, field: Mixture) -> Mixture:
+    """The field in the coordinates of the members, in their order, where it has them all."""
+    ours, theirs = member.labels, field.labels
+    return field.marginal(list(ours)) if ours and theirs and ours != theirs and set(ours) <= set(theirs) else field
 
 
 def of_two(member: Mixture, field: Mixture, source: CatalogSource, fraction: float | None) -> PerBatch:

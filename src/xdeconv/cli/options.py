@@ -57,6 +57,9 @@ Inflate = Annotated[
 Preset = Annotated[
     Literal["paper-2019", "paper-2019-code"] | None, typer.Option(help="That paper's columns and errors.")
 ]
+Covariance = Annotated[
+    str, typer.Option(help="Covariances of components: full, tied, diagonal, spherical or low-rank:R.")
+]
 Weight = Annotated[str | None, typer.Option(help="Column of row weights.")]
 Rows = Literal["refuse", "drop"]
 BadRows = Annotated[Rows, typer.Option(help="What to do with rows of impossible errors, such as negative ones.")]
@@ -197,35 +200,12 @@ def _unused_errors(source: CatalogSource, exact: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(raw for name in exact for raw in found[name]))
 
 
-TABLES = ("error", "correlation", "unit", "offset", "inflate", "fill")
-LISTS = ("columns", "derive", "log_prior", "functions")
-TEXTS = ("preset", "weight", "error_pattern", "correlation_pattern")
-KINDS: dict[str, type] = {**dict.fromkeys(TABLES, dict), **dict.fromkeys(LISTS, list), **dict.fromkeys(TEXTS, str),
-                          "cos_dec": bool}  # fmt: skip
-
-
 def _remembered(model: Any) -> dict[str, Any]:
-    """How a model's own rows were read, as far as it can be trusted: only what a user of xd.open could have said."""
+    """How a model's own rows were read."""
+    from ..catalog.remembering import checked
+
     meta = model.meta if isinstance(model.meta, Mapping) else {}
-    found = meta.get("open") or {}
-    if not isinstance(found, Mapping):
-        raise ValueError(f"the model is damaged: how its rows were read is {found!r}, which is not a table of options")
-    unknown = [str(name) for name in found if name not in KINDS]
-    if unknown:
-        raise ValueError(f"the rows of the model were read with {', '.join(unknown)}, which this xdeconv does not know")
-    for name, given in found.items():
-        if not (isinstance(given, KINDS[name]) and _plain(name, given)):
-            raise ValueError(f"the model is damaged: the {name} of its rows is {given!r}")
-    return dict(found)
-
-
-def _plain(name: str, given: Any) -> bool:
-    """Whether all is text or numbers; what features are derived by may be a list of these, or of such lists."""
-    if isinstance(given, Mapping):
-        return all(isinstance(v, (str, int, float, type(None))) for v in given.values())
-    if name == "derive":
-        return all(isinstance(v, (str, list)) or (isinstance(v, Mapping) and _plain(name, v)) for v in given)
-    return not isinstance(given, list) or all(isinstance(v, str) for v in given)
+    return checked(meta.get("open") or {}, "the model")
 
 
 def _read_as(remembered: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:

@@ -19,16 +19,28 @@ if TYPE_CHECKING:
 @app.command()
 def select(
     data: options.Data,
-    components: Annotated[str, typer.Option("--components", "-k", help="Numbers of Gaussians to try, such as 4,8,16.")],
+    components: Annotated[
+        str | None,
+        typer.Option("--components", "-k", help="Numbers of Gaussians to try, such as 4,8,16 or 1-12. Default: 1 to "
+                     "64, or as many as the rows may bear, in steps, then all around the best."),
+    ] = None,
     columns: options.Columns = None,
+    covariance: options.Covariance = "full",
     criterion: Annotated[
-        Literal["held-out", "cv", "bic", "aic"], typer.Option(help="What judges; cv is cross-validation.")
-    ] = "held-out",
+        Literal["held-out", "cv", "bic", "aic"] | None,
+        typer.Option(help="What judges. Default: cv (cross-validation), of 100,000 rows and more held-out."),
+    ] = None,
     rule: Annotated[
-        Literal["best", "one-se"], typer.Option(help="one-se: the smallest within one standard error of the best.")
-    ] = "best",
-    folds: Annotated[int, typer.Option(help="Parts of the rows that cv leaves out in turn.", min=2)] = 5,
-    validation: Annotated[float, typer.Option(help="Fraction of the rows that held-out judges by.", max=0.9)] = 0.2,
+        Literal["best", "one-se"] | None,
+        typer.Option(help="one-se: the smallest that is not worse than the best by one standard error of their "
+                     "difference. Default: one-se, for bic and aic best."),
+    ] = None,
+    folds: Annotated[
+        int | None, typer.Option(help="Parts of the rows that cv leaves out in turn. Default: 5.", min=2)
+    ] = None,
+    validation: Annotated[
+        float | None, typer.Option(help="Fraction of the rows that held-out judges by. Default: 0.2.", max=0.9)
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Picture of the curve: .png, .pdf or .svg.")
     ] = None,
@@ -64,8 +76,11 @@ def select(
     dtype: options.Number = None,
     config: options.Config = None,
 ) -> None:  # fmt: skip
-    """Choose the number of Gaussians: print a table of scores, draw the curve, write the chosen model."""
-    sizes = numbers(components)
+    """Choose the number of Gaussians: print a table of scores, draw the curve, write the chosen model.
+
+    Scores are compared row by row: the table and the curve have the difference to the best and its standard error.
+    """
+    sizes = None if components is None else numbers(components)
     refuse_targets(output, chosen_model, results, [*data, config], force)
     arguments = options.opening(
         columns, error, unit, derive=derive, offset=offset, inflate=inflate, preset=preset, weight=weight,
@@ -76,7 +91,7 @@ def select(
     from ..studies import _select as selection
 
     settings: dict[str, Any] = {"moves": moves, "epochs": epochs, "restarts": restarts, "tol": tol, "device": device,
-                                "dtype": dtype}  # fmt: skip
+                                "dtype": dtype, "covariance": covariance}  # fmt: skip
     settings |= {"method": chosen_method("em", prior)} if prior > 0 else {}
     found = selection.select(
         source, sizes, criterion, rule=rule, folds=folds, validation=validation, seed=seed, results=results,
@@ -86,20 +101,21 @@ def select(
     draw(found, output)
     if chosen_model is not None and found.result is not None:
         remembered = {"where": where, "data": list(data),
-                      "options": {"components": found.best, "criterion": criterion, "seed": seed}}  # fmt: skip
+                      "options": {"components": found.best, "criterion": found.criterion, "seed": seed}}  # fmt: skip
         save(found.result, chosen_model, remembered, source.notes)
         say(f"{found.best} components: {chosen_model}")
     if found.interrupted:
         again = "" if results is None else f": the same command resumes from {results}"
-        stop(130, f"interrupted with {len(found.table)} of {len(sizes)} numbers done{again}")
+        stop(130, f"interrupted with {len(found.table)} numbers done{again}")
 
 
 def numbers(words: str) -> list[int]:
-    """Whole numbers separated by commas."""
+    """Whole numbers and ranges of them, separated by commas."""
     try:
-        return [int(word) for word in words.split(",")]
+        ends = [[int(end) for end in word.split("-")] for word in words.split(",")]
+        return [k for first, *last in ends for k in range(first, (last[0] if last else first) + 1)]
     except ValueError:
-        text = f"{words!r} is not whole numbers separated by commas, such as 4,8,16"
+        text = f"{words!r} is not whole numbers separated by commas, such as 4,8,16 or 1-12"
         raise typer.BadParameter(text, param_hint="--components") from None
 
 

@@ -26,6 +26,12 @@ def names_of(mixture: Mixture) -> tuple[str, ...]:
     return mixture.labels or tuple(f"x{a}" for a in range(mixture.d))
 
 
+def aligned(cells: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a table, its columns to the right."""
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return ["  ".join(cell.rjust(wide) for cell, wide in zip(row, widths, strict=True)) for row in cells]
+
+
 def summary(mixture: Mixture) -> list[str]:
     """Mean and standard deviation of each coordinate."""
     import numpy as np

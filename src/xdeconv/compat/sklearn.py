@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin
@@ -17,18 +17,24 @@ from ..fitting._fit import fit
 from ..fitting.checkpoint import Checkpoint
 from ..fitting.initial import Start
 from ..fitting.plan import at_least
+from ..fitting.weak_prior import weak_prior
 from ..kernels.options import Options
 from ..methods import EM, SGD, Method, suited_step
 from ..methods.prior import Prior
+from ..methods.structures import Structure, as_structure
 from ..mixture._mixture import Mixture, square_root
 from ..mixture.background import Uniform
+from ..mixture.exchange import SKLEARN, in_sklearns_shape
 from ..rows import tables as tabular
+from ..rows.batch import Batch
 from ..rows.checks import to_array
+from ..rows.data import ArraySource
 from ..rows.resident import Cache
 from ..search.moves import Moves
 
 Array = np.ndarray
 METHODS = ("em", "minibatch-em", "sgd")
+FEW = 8  # components that settings are made for where nobody knows how many there will be
 SHARE = 1e-6  # of a column's variance: what a covariance has at least, by default
 
 
@@ -39,8 +45,11 @@ class XDGMM(DensityMixin, BaseEstimator):
 
     Parameters
     ----------
-    n_components : int, default 1
-        How many components.
+    n_components : int or "auto", default 1
+        How many components; auto chooses them, as ``xdeconv.fit(X, "auto")`` does.
+    covariance_type : str or LowRank, default "full"
+        full, tied, diag or spherical, as in scikit-learn, whose shapes ``covariances_`` has; or an
+        :class:`xdeconv.LowRank`.
     method : str or Method, default "em"
         em, minibatch-em, sgd, or a method of your own (``xd.EM(...)``, ``xd.SGD(...)``), which has its own prior.
     moves : Moves or str, optional
@@ -96,8 +105,9 @@ class XDGMM(DensityMixin, BaseEstimator):
 
     def __init__(
         self,
-        n_components: int = 1,
+        n_components: int | Literal["auto"] = 1,
         *,
+        covariance_type: Structure | str = "full",
         method: str | Method = "em",
         moves: Moves | str | None = None,
         tol: float = 0.1,
@@ -120,6 +130,7 @@ class XDGMM(DensityMixin, BaseEstimator):
         verbose: bool = False,
     ) -> None:
         self.n_components = n_components
+        self.covariance_type = covariance_type
         self.method = method
         self.moves = moves
         self.tol = tol
@@ -194,7 +205,8 @@ class XDGMM(DensityMixin, BaseEstimator):
             log_prior=log_prior,
             background=self.background,
             validation=validation,
-            method=self._method(X, X.shape[1] if projection is None else np.shape(projection)[-1]),
+            covariance=self._covariance(),
+            method=self._method(X, noise, error, X.shape[1] if projection is None else np.shape(projection)[-1]),
             moves=self.moves,
             batch_rows=self._batch_rows(len(X)),
             epochs=self.max_iter,
@@ -226,7 +238,7 @@ class XDGMM(DensityMixin, BaseEstimator):
             warnings.warn(text, ConvergenceWarning, stacklevel=2)
         return self
 
-    def _method(self, X: Array, d: int) -> Method:
+    def _method(self, X: Array, noise: Any, error: Any, d: int) -> Method:
         if self.reg_covar is not None and self.reg_covar < 0:
             raise ValueError(f"reg_covar must not be negative, got {self.reg_covar}")
         if not isinstance(self.method, str):
@@ -236,15 +248,20 @@ class XDGMM(DensityMixin, BaseEstimator):
                 raise ValueError(f"method={self.method} has its own prior: reg_covar={self.reg_covar} is not used")
             return self.method
         prior, inflate = self.prior, self.reg_covar or 0.0
+        k = FEW if self.n_components == "auto" else self.n_components
         if prior is None and self.reg_covar is None and X.shape[1] == d:
-            prior = _weak_prior(X, self.n_components)
+            prior = _weak_prior(Batch.from_arrays(X, noise, error=error), k)
         if self.method == "em":
             return EM(prior=prior, inflate=inflate)
         if self.method == "minibatch-em":
-            return EM(step=suited_step(self.batch_size, self.n_components, d), prior=prior, inflate=inflate)
+            return EM(step=suited_step(self.batch_size, k, d), prior=prior, inflate=inflate)
         if self.method == "sgd":
             return SGD(prior=prior or Prior(w=inflate, c=0.0))
         raise ValueError(f"method must be one of {METHODS} or an xd.EM or xd.SGD, got {self.method!r}")
+
+    def _covariance(self) -> Structure | None:
+        """The structure; that of a method of the user's own where none but the default is given."""
+        return None if self.covariance_type == "full" else as_structure(self.covariance_type)
 
     def _random(self) -> np.random.RandomState:
         """Random numbers as scikit-learn has them; without a seed, others than those that all the process shares."""
@@ -272,17 +289,22 @@ class XDGMM(DensityMixin, BaseEstimator):
 
     @property
     def covariances_(self) -> Array:
-        return self.mixture_.covariances
+        """(k, d, d); of one for all (d, d), of diagonal ones (k, d), of spherical ones (k,)."""
+        return self._shaped(self.mixture_.covariances)
+
+    def _shaped(self, matrices: Array) -> Array:
+        return in_sklearns_shape(matrices, SKLEARN.get(self.mixture_.structure, "full"))
 
     @property
     def precisions_(self) -> Array:
-        return np.linalg.inv(self.mixture_.covariances)
+        """Inverse covariances, in the same shape."""
+        return self._shaped(np.linalg.inv(self.mixture_.covariances))
 
     @property
     def precisions_cholesky_(self) -> Array:
-        """Upper triangular P (k, d, d) with P P^T the precisions."""
+        """Upper triangular P (k, d, d) with P P^T the precisions, in the same shape."""
         factors = np.linalg.cholesky(self.mixture_.covariances)
-        return np.linalg.inv(factors).transpose(0, 2, 1)
+        return self._shaped(np.linalg.inv(factors).transpose(0, 2, 1))
 
     def score_samples(self, X: Any, *, noise: Any = None, error: Any = None, projection: Any = None) -> Array:
         """The log-density of each row.
@@ -399,7 +421,7 @@ class XDGMM(DensityMixin, BaseEstimator):
         rng = self._random()
         component = np.sort(rng.choice(len(self.weights_), size=n_samples, p=self.weights_))
         z = rng.standard_normal((n_samples, self.means_.shape[1]))
-        root = square_root(self.covariances_)[component]
+        root = square_root(self.mixture_.covariances)[component]
         drawn = self.means_[component] + np.einsum("nde,ne->nd", root, z)
         if self.mixture_.background is not None:
             beside = rng.random_sample(n_samples) < self.mixture_.background_weight
@@ -483,10 +505,15 @@ class XDGMM(DensityMixin, BaseEstimator):
         return tags
 
 
-def _weak_prior(X: Array, k: int) -> Prior:
-    """A prior that leaves no covariance below a millionth of the columns' variances, for components of n / k rows."""
+def _weak_prior(batch: Batch, k: int) -> Prior:
+    """A prior that leaves no covariance below a millionth of the columns' variances, for components of n / k rows.
+
+    Columns that are rounded more coarsely than their noise get what the plain call gives them, where that is more.
+    """
+    X, own = batch.x.T.numpy(), weak_prior(ArraySource(batch))
     seen = np.isfinite(X).sum(0)
     mean = np.where(np.isfinite(X), X, 0.0).sum(0) / np.maximum(seen, 1)
     variance = np.where(np.isfinite(X), X - mean, 0.0).var(0)
     variance = np.where(variance > 0, variance, 1.0)  # a constant column has no scale of its own
-    return Prior(w=tuple((SHARE * variance * len(X) / max(1, k)).tolist()), c=0.0)
+    w = SHARE * variance * len(X) / max(1, k)
+    return Prior(w=tuple((w if own is None else np.maximum(w, own.w)).tolist()), c=0.0)

@@ -6,27 +6,40 @@ import logging
 import os
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from ..catalog._open import open as open_catalog
 from ..kernels.options import Options
-from ..methods import Method
+from ..methods import Method, Structure
 from ..mixture._mixture import Mixture, checked_names
 from ..mixture.asking import remembered
+from ..mixture.background import Rows
 from ..rows.batch import Batch
-from ..rows.data import Source, as_source
+from ..rows.checks import refuse_unobserved
+from ..rows.data import ArraySource, Source, as_source
 from ..rows.resident import Cache, checked_cache
 from ..search.moves import Moves
 from ..system.threads import small_algebra
 from .beside import as_background, held_out_beside
 from .checkpoint import Checkpoint, as_checkpoint
+from .choosing import chosen_components
 from .history import Callback
 from .initial import Start
 from .loop import run
 from .memory import refuse_too_little
-from .plan import Plan, at_least, choose_method, choose_moves, count_components, hold_out, in_batches, not_negative
+from .plan import (
+    Plan,
+    at_least,
+    choose_covariance,
+    choose_method,
+    choose_moves,
+    count_components,
+    hold_out,
+    in_batches,
+    not_negative,
+)
 from .progress import show_progress
 from .rescue import NumericalTrouble
 from .result import FitResult
@@ -38,7 +51,7 @@ FULL_PASSES, MINIBATCH_PASSES = 1000, 20
 
 def fit(
     data: Any,
-    components: int | None = None,
+    components: int | Literal["auto"] | None = None,
     *,
     columns: Sequence[str] | None = None,
     noise: Any = None,
@@ -49,6 +62,7 @@ def fit(
     label: Any = None,
     labels: Sequence[str] | None = None,
     units: Sequence[str] | None = None,
+    covariance: Structure | str | None = None,
     background: Any = None,
     mixture: Mixture | None = None,
     start: Start | str = "kmeans",
@@ -76,8 +90,9 @@ def fit(
     ----------
     data : array-like (n, p), table, Batch or Source
         Noisy rows; NaN is missing. With ``columns``, anything that :func:`xdeconv.open` reads.
-    components : int, optional
-        How many Gaussians; left out where ``mixture`` says it.
+    components : int or "auto", optional
+        How many Gaussians; left out where ``mixture`` says it. auto chooses them, as :func:`xdeconv.select` does by
+        default, for about twice the time of the largest fit per fold, and says so in the notes.
     columns : sequence of str, optional
         Names of the features: errors and correlations are then found by name. The partitions of a Dask DataFrame or an
         LSDB catalogue are summed where they live (on a CPU).
@@ -97,6 +112,10 @@ def fit(
         Names of the true coordinates, for data that have none of their own.
     units : sequence of str, optional
         Units of the true coordinates, for data that have none of their own.
+    covariance : str or LowRank, optional
+        What the covariances of components may look like: full (the default), tied (one for all components), diagonal,
+        spherical, or :class:`xdeconv.LowRank` for factor analysers (``"low-rank:3"`` is ``xd.LowRank(3)``). By default
+        that of ``mixture``, or of ``method``.
     background : Uniform, Mixture or array-like (n,), optional
         What else makes rows, a density that is known but for its weight, which is fitted: a box of true values, a
         mixture held as it is (a field), or log-densities per row. By default that of ``mixture``, if it has one.
@@ -164,6 +183,9 @@ def fit(
     facts = remembered(data if isinstance(data, (Source, Batch)) else source)
     if source.rows == 0:
         raise ValueError("there are no rows to fit")
+    looked_at = isinstance(data, Source) and not isinstance(data, ArraySource)  # by itself, while it reads
+    if mixture is None and isinstance(source, ArraySource) and not looked_at:
+        refuse_unobserved(source.batch, source.labels if labels is None else labels)
     source, beside = as_background(background, source, mixture)
     source, held_out = hold_out(source, validation, seed)
     held_out = held_out_beside(held_out, beside)
@@ -177,10 +199,20 @@ def fit(
         raise ValueError(f"method must be an xd.EM(...) or xd.SGD(...), got {method!r}")
     chosen = chosen_device(device)
     kind = None if dtype is None else _number_type(dtype)
+    said: tuple[str, ...] = ()
+    if components == "auto" and mixture is None:
+        settings = {"start": start, "restarts": restarts, "seed": seed, "method": method, "moves": moves,
+                    "batch_rows": batch_rows, "epochs": epochs, "tol": tol, "standardize": standardize, "cache": cache,
+                    "device": device, "dtype": dtype, "options": options,
+                    "background": None if isinstance(beside, Rows) else beside}  # fmt: skip
+        components, note = chosen_components(fit, source, settings)
+        said = (note,)
     k = count_components(components, mixture, source)
     batch_rows = None if batch_rows is None else at_least(1, batch_rows, "batch_rows")
     search = choose_moves(moves, method, source, mixture)
+    weak = method is None
     method, batch_rows = choose_method(source, k, chosen, method, batch_rows)
+    method = choose_covariance(covariance, method, mixture, k, source.dim)
     log.info(_said(source.rows, method, search, batch_rows))
     plan = Plan(
         components=k,
@@ -202,8 +234,10 @@ def fit(
         labels=source.labels if labels is None else checked_names(labels, source.dim, "labels", unique=True),
         units=source.units if units is None else checked_names(units, source.dim, "units", unique=False),
         cache=checked_cache(cache, chosen),
+        weak=weak,
         facts=facts,
         background=beside,
+        said=said,
     )
     refuse_too_little(plan, source, held_out)
     algebra = small_algebra() if chosen.type == "cpu" else nullcontext()

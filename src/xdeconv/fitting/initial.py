@@ -24,14 +24,26 @@ GAUSSIAN_PASSES = 50
 
 @dataclass(frozen=True)
 class Start:
-    """How to choose the first mixture.
+    """How to choose the first mixture. Its weights are the clusters' counts, or equal where no k-means is run.
 
-    centers      kmeans (minibatch k-means, from random rows), kmeans++ (its seeding alone) or random (rows)
-    coordinates  distances between rows scaled to unit variance, or raw in the user's units
-    covariances  narrow: a tenth of each coordinate's spread; those of the clusters, without their rows' mean noise;
-                 identity (in the user's units); or scaled: the variance of the data over k^(2/d)
-    weights      the clusters' counts; equal for centres that are not k-means
-    epochs       passes of k-means over the data, or over 2^20 rows of more, in batches of ``batch_rows``
+    Parameters
+    ----------
+    centers : str, default "kmeans"
+        kmeans (minibatch k-means, from random rows), kmeans++ (its seeding alone) or random (rows).
+    coordinates : str, default "scaled"
+        Distances between rows scaled to unit variance, or raw: in the user's units.
+    covariances : str, default "narrow"
+        narrow: a tenth of each coordinate's spread; clusters: those of the clusters, without their rows' mean noise;
+        identity (in the user's units); or scaled: the variance of the data over k^(2/d).
+    epochs : int, default 10
+        Passes of k-means over at most 2^17 rows.
+    batch_rows : int, default 50_000
+        Rows per update of k-means.
+
+    Examples
+    --------
+    >>> Start(covariances="identity").centers
+    'kmeans'
     """
 
     centers: Literal["kmeans", "kmeans++", "random"] = "kmeans"
@@ -46,6 +58,10 @@ class Start:
         for name, known in options.items():
             if getattr(self, name) not in known:
                 raise ValueError(f"Start({name}={getattr(self, name)!r}) is not one of {known}")
+        for name in ("epochs", "batch_rows"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+                raise ValueError(f"{name} of Start must be a whole number of at least 1, got {value!r}")
 
 
 @dataclass
@@ -64,7 +80,7 @@ def start_mixture(source: Source, k: int, start: Start, seed: int, scale: Tensor
     """A mixture of k components for a source in coordinates that were divided by ``scale`` (d,)."""
     if k > source.rows:
         raise ValueError(f"{k} components need at least as many rows, there are {source.rows}")
-    sample = source.sample(SAMPLE_ROWS, seed)
+    sample = source.sample(SAMPLE_ROWS, seed).plain()
     gaussian = fit_gaussian(sample) if sample.projection is not None else None
     rows, weight = latent_rows(sample, gaussian)
     source = ArraySource(Batch(x=rows.T.contiguous(), weight=weight, missing=sample.missing and gaussian is None))
@@ -129,7 +145,7 @@ def moments(rows: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 
 def fit_gaussian(batch: Batch) -> Mixture:
     """One Gaussian fitted to projected rows by EM from a wide start."""
-    batch = batch.to(device="cpu", dtype=torch.float64)
+    batch = batch.plain().to(device="cpu", dtype=torch.float64)
     assert batch.projection is not None
     seen = (~batch.x.isnan()).double()
     R, x = batch.projection * seen[:, None], batch.x.nan_to_num(0.0)

@@ -15,7 +15,7 @@ import torch
 from ..kernels.parameters import Parameters
 from ..mixture._mixture import Mixture
 from ..rows.data import Source
-from ..system.ranks import from_first, rank, world
+from ..system.ranks import from_first, made_by_first, rank, world
 from .beside import with_share
 from .frame import Frame
 from .history import Callback, Epoch
@@ -23,8 +23,9 @@ from .plan import Plan
 from .rescue import REMEDY, NumericalTrouble, refuse_fall, refuse_trouble, rescued
 from .result import FitResult, result_of
 from .searching import explored, searched
-from .state import Candidate, FitState, load_state, refuse_other_learner, refuse_other_settings
+from .state import Candidate, FitState, load_state, refuse_other_learner, refuse_other_ranks, refuse_other_settings
 from .stopping import finished, search_due
+from .weak_prior import describe_weak_prior
 from .workspace import Workspace
 
 log = logging.getLogger("xdeconv")
@@ -42,11 +43,12 @@ class Desk:
 
 def run(plan: Plan, source: Source, held_out: Source | None, callbacks: Sequence[Callback]) -> FitResult:
     """All restarts; Ctrl-C ends with the best so far."""
+    settings = plan.settings(source, held_out)
+    refuse_other_ranks(settings, plan.device)
     single = plan.dtype == torch.float32
-    frame = Frame.of(source, plan.standardize, single, plan.seed)
-    frame = Frame(*from_first((frame.shift, frame.scale), plan.device))
+    frame = made_by_first(lambda: Frame.of(source, plan.standardize, single, plan.seed), plan.device)
     workspace = Workspace.of(plan, frame, source, held_out, plan.dtype, plan.cache)
-    fresh = FitState(plan.settings(source), 0, 0, _name(plan.dtype), {}, notes=_first_notes(workspace))
+    fresh = FitState(settings, 0, 0, _name(plan.dtype), {}, notes=_first_notes(workspace))
     desk = Desk(workspace, fresh)
     saved_at = -np.inf
     try:
@@ -164,7 +166,7 @@ def _recover(desk: Desk, trouble: NumericalTrouble) -> str:
         _replace(desk, torch.float64, None, state.rescue)
         note = f"{trouble} in float32: epoch {epoch} was repeated in float64, and the fit continues in it"
     else:
-        helped = rescued(desk.workspace.method, desk.learner)
+        helped = rescued(desk.workspace.method, desk.learner, desk.workspace.plan.weak and state.rescue is None)
         if helped is None:
             raise NumericalTrouble(f"epoch {epoch}: {trouble}, in float64. {REMEDY}") from trouble
         method, desk.learner, w = helped
@@ -234,8 +236,10 @@ def _saved(plan: Plan, learner: Any) -> dict[str, torch.Tensor]:
 
 
 def _first_notes(workspace: Workspace) -> tuple[str, ...]:
-    """Where rows are kept, and how many say nothing."""
-    notes = [workspace.said] if workspace.said else []
+    """How many components were chosen, where rows are kept, what columns without noise got, how many say nothing."""
+    plan, notes = workspace.plan, [*workspace.plan.said, *([workspace.said] if workspace.said else [])]
+    if plan.weak and plan.method.prior is not None:
+        notes.append(describe_weak_prior(plan.method.prior, plan.labels))
     if workspace.empty:
         rows = f"{workspace.empty:.0f} of {workspace.train.rows} rows have nothing observed"
         notes.append(f"{rows}: they say nothing about the mixture")

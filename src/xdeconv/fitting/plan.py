@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,8 +13,9 @@ import numpy as np
 import torch
 
 from ..kernels.options import Options
-from ..methods import EM, Accelerated, Method, described, suited_batch, suited_step
+from ..methods import EM, Accelerated, Method, Structure, as_structure, described, suited_batch, suited_step
 from ..methods.accelerated import DOUBLE, SINGLE
+from ..methods.structures import FULL
 from ..mixture._mixture import Mixture
 from ..mixture.background import Background
 from ..rows.data import ArraySource, Source, as_source
@@ -23,15 +25,17 @@ from ..system.files import checksum
 from .beside import told
 from .checkpoint import Checkpoint
 from .initial import Start
+from .weak_prior import weak_prior
 
 log = logging.getLogger("xdeconv")
 MANY_ROWS = {"cpu": 5_000_000, "cuda": 500_000_000}  # of a stream: with more, updates come before a pass is over
+NAMED_FILES = 100  # that settings name one by one
 ARRAYS = ("noise", "error", "projection", "weight", "log_prior", "label", "background")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Every setting of a fit, resolved."""
+    """Every setting of a fit, resolved; ``weak`` says that a prior of the method is the fit's own, not the user's."""
 
     components: int
     given: Mixture | None
@@ -52,11 +56,13 @@ class Plan:
     labels: tuple[str, ...] | None
     units: tuple[str, ...] | None
     cache: Cache | None = None
+    weak: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)
     background: Background | None = None
+    said: tuple[str, ...] = ()
 
-    def settings(self, source: Source) -> dict[str, Any]:
-        """What must be the same for a checkpoint to be of use, as JSON."""
+    def settings(self, source: Source, held_out: Source | None) -> dict[str, Any]:
+        """What must be the same for a checkpoint to be of use, as JSON: words, rows and how they are read."""
         given = None
         if self.given is not None:
             given = checksum(self.given.shares, self.given.means, self.given.covariances)
@@ -65,8 +71,8 @@ class Plan:
             "moves": None if self.moves is None else described(self.moves), "tol": self.tol,
             "given": given, "seed": self.seed, "restarts": self.restarts, "batch_rows": self.batch_rows,
             "standardize": self.standardize, "rows": source.rows, "dim": source.dim, "device": self.device.type,
-            "dtype": str(self.dtype), "data": data_checksum(source),
-            "background": told(self.background),
+            "dtype": str(self.dtype), "data": stamp_of(source),
+            "validation": None if held_out is None else stamp_of(held_out), "background": told(self.background),
         }  # fmt: skip
 
     def method_for(self, dtype: torch.dtype) -> Method:
@@ -98,12 +104,33 @@ def choose_moves(
 def choose_method(
     source: Source, k: int, device: torch.device, method: Method | None, batch_rows: int | None
 ) -> tuple[Method, int | None]:
-    """The method and the batch size: the user's, or what suits the size of the data and the device."""
+    """The method and the batch size: the user's, or what suits the rows, how many there are, and the device."""
     if method is not None:
         return method, batch_rows
     if batch_rows is None and in_batches(source, device):
         batch_rows = suited_batch(k, source.dim)
-    return (EM(), None) if batch_rows is None else (EM(step=suited_step(batch_rows, k, source.dim)), batch_rows)
+    step = 1.0 if batch_rows is None else suited_step(batch_rows, k, source.dim)
+    return EM(step=step, prior=weak_prior(source)), batch_rows
+
+
+def choose_covariance(
+    covariance: Structure | str | None, method: Method, given: Mixture | None, k: int, d: int
+) -> Method:
+    """The method for covariances of the structure that was asked for: by name, by the method or by the mixture."""
+    structure = method.covariance
+    if covariance is not None:
+        structure = as_structure(covariance)
+        if structure != method.covariance != FULL:
+            raise ValueError(f"covariance={structure.name!r} and the method's {method.covariance.name!r}: give one")
+    elif given is not None and structure == FULL:
+        structure = as_structure(given.structure)
+    structure.refuse(k, d, method.fixed)
+    if structure == method.covariance:
+        return method
+    changed = method.with_covariance(structure)
+    if changed is None:
+        raise ValueError(f"{type(method).__name__} knows only full covariances: covariance={structure.name!r}")
+    return changed
 
 
 def in_batches(source: Source, device: torch.device) -> bool:
@@ -113,16 +140,19 @@ def in_batches(source: Source, device: torch.device) -> bool:
     return device.type == "cuda" or not source.remote
 
 
-def data_checksum(source: Source) -> int | None:
-    """The checksum of rows in memory, so that a checkpoint is not resumed with other rows; None for a stream."""
-    if not isinstance(source, ArraySource):
-        return None
-    batch = source.batch
-    tensors = (batch.x, batch.noise, batch.projection, batch.weight, batch.log_prior, batch.label, batch.background)
-    return checksum(*(t.cpu().numpy() for t in tensors if t is not None))
+def stamp_of(source: Source) -> dict[str, Any]:
+    """What changes when the rows do; of very many files, one checksum of all that there is to say."""
+    stamp = source.stamp()
+    files = stamp.get("files", ())
+    if len(files) <= NAMED_FILES:
+        return stamp
+    return {
+        **stamp,
+        "files": {"count": len(files), "checksum": checksum(np.frombuffer(json.dumps(files).encode(), "u1"))},
+    }
 
 
-def count_components(components: int | None, mixture: Mixture | None, source: Source) -> int:
+def count_components(components: Any, mixture: Mixture | None, source: Source) -> int:
     if components is None and mixture is None:
         raise ValueError("give components (how many) or mixture (to start from)")
     if mixture is None:

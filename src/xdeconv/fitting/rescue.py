@@ -9,6 +9,7 @@ import torch
 
 from ..kernels.parameters import Parameters
 from ..methods import Fixed, Method, State
+from ..methods.constants import per_coordinate
 from ..methods.prior import Prior
 
 ROUNDING = 1e-5  # of the mean log-likelihood in float32, relative
@@ -61,12 +62,12 @@ def refuse_fall(before: float, after: float) -> None:
         raise NumericalTrouble(f"the likelihood fell by {before - after:.3g} per row")
 
 
-def rescued(method: Method, state: Any) -> tuple[Method, Any, tuple[float, ...]] | None:
+def rescued(method: Method, state: Any, weak: bool) -> tuple[Method, Any, tuple[float, ...]] | None:
     """The method with a prior far below the variances of a typical component, the state with none below it, and w.
 
-    None if the method has a prior already, or cannot have one.
+    None if the method has a prior already, unless that is the weak one that was not enough, or cannot have one.
     """
-    if method.prior is not None:
+    if method.prior is not None and not weak:
         return None
     log_weights, means, V = state.parameters()
     order = V.diagonal(dim1=-2, dim2=-1).sort(dim=0)
@@ -74,6 +75,8 @@ def rescued(method: Method, state: Any) -> tuple[Method, Any, tuple[float, ...]]
     typical = order.values.gather(0, (share < 0.5).sum(0, keepdim=True).clamp(max=len(V) - 1))[0]
     whole = whole_variance(state)
     w = RESCUE * torch.maximum(typical, LEAST * torch.where(whole > NOTHING, whole, 1.0))  # 1: a constant column
+    if method.prior is not None:
+        w = torch.maximum(w, per_coordinate(method.prior.w, V))
     helped = method.with_prior(Prior(w=tuple(w.tolist())))
     if helped is None:
         return None

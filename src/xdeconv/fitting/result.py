@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import torch
+
 from ..kernels.parameters import Parameters
+from ..methods import Structure
 from ..mixture._mixture import Mixture
 from .history import Epoch, columns
 from .state import FitState
@@ -68,7 +72,7 @@ def result_of(workspace: Workspace, state: FitState, interrupted: bool) -> FitRe
         "fit": state.settings, "epochs": len(state.history), "loglik": loglik, "validation": validation,
         "notes": list(notes), "history": columns(state.history), **plan.facts,
     }  # fmt: skip
-    mixture = workspace.frame.out_of(winner.mixture).with_(
+    mixture = tidied(workspace.frame.out_of(winner.mixture), plan.method.covariance).with_(
         background=plan.background,
         labels=plan.labels or (given.labels if given else None),
         units=plan.units or (given.units if given else None),
@@ -77,6 +81,14 @@ def result_of(workspace: Workspace, state: FitState, interrupted: bool) -> FitRe
     return FitResult(
         mixture, state.history, winner.converged, loglik, validation, interrupted, notes, winner.restart
     )  # fmt: skip
+
+
+def tidied(mixture: Mixture, structure: Structure) -> Mixture:
+    """A mixture of a structure, without what rounding of another frame has done to it."""
+    _, _, V = mixture.tensors()
+    if structure.name in ("tied", "diagonal", "spherical"):
+        V = structure.nearest(V, torch.from_numpy(np.array(mixture.weights))).V
+    return mixture.with_(covariances=V.numpy(), structure=structure.name)
 
 
 def _shortfall(workspace: Workspace, state: FitState, interrupted: bool) -> list[str]:

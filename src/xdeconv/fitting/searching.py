@@ -13,7 +13,7 @@ from ..rows.data import ArraySource, Source
 from ..rows.resident import ResidentSource
 from ..search.exploring import explore
 from ..search.moves import Found, Search
-from ..system.ranks import from_first, world
+from ..system.ranks import from_first, made_by_first, world
 from .beside import FIRST_SHARE, with_share
 from .excess import excess_start
 from .initial import SAMPLE_ROWS, start_mixture
@@ -28,7 +28,7 @@ def explored(workspace: Workspace, restart: int) -> tuple[Mixture, int | None]:
         return _from_given(workspace, with_share(frame.into(plan.given), plan.background))
     seed = plan.seed + 7919 * restart
     if plan.moves is None or plan.components == 1:
-        return from_first(_plain_start(workspace, seed), plan.device), None
+        return made_by_first(lambda: _plain_start(workspace, seed), plan.device), None
     pool = _pool(workspace, np.random.default_rng([seed, 0]))
 
     def start(rows: Batch, number: int) -> Parameters:
@@ -38,7 +38,7 @@ def explored(workspace: Workspace, restart: int) -> tuple[Mixture, int | None]:
     best = explore(pool, plan.components, start, plan.moves, rng, _prior(workspace, pool), plan.options)
     best = from_first(best.on("cpu"), plan.device)
     if not best.sound:
-        return from_first(_plain_start(workspace, seed), plan.device), None
+        return made_by_first(lambda: _plain_start(workspace, seed), plan.device), None
     return _as_mixture(best.parameters, workspace), best.moved
 
 
@@ -94,7 +94,9 @@ def _pool(workspace: Workspace, rng: np.random.Generator) -> Batch:
     plan = workspace.plan
     assert plan.moves is not None
     size = max(plan.moves.pool_rows, 8 * plan.components)
-    return _whole(workspace).sample(size, int(rng.integers(1 << 31)))
+    seed = int(rng.integers(1 << 31))
+    pool = made_by_first(lambda: _whole(workspace).sample(size, seed).to("cpu"), plan.device)
+    return pool.to(plan.device)
 
 
 def _prior(workspace: Workspace, pool: Batch) -> Prior | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -12,8 +13,10 @@ from torch import Tensor
 
 from ..mixture._mixture import Mixture
 from ..system.files import load_tensors, save_tensors
+from ..system.ranks import agreed
 from .history import Epoch
 
+NAMED = 5  # differences that an error lists
 KINDS = {"settings": dict, "restart": int, "epoch": int, "dtype": str, "best_score": float, "finished": bool,
          "notes": list}  # fmt: skip
 
@@ -103,11 +106,46 @@ def refuse_other_learner(path: str | os.PathLike[str], found: dict[str, Tensor],
 
 
 def refuse_other_settings(path: str | os.PathLike[str], found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    """Resuming must mean the same fit: name every setting that differs."""
-    differ = [f"{name}: {found.get(name)!r} there, {value!r} here" for name, value in wanted.items()
-              if found.get(name) != value]  # fmt: skip
+    """Resuming must mean the same fit of the same rows: name what differs."""
+    differ = list(_differences(found, wanted, ""))
     if differ:
-        raise ValueError(f"{path} belongs to another fit ({'; '.join(differ)}): use the same settings or another path")
+        shown = "; ".join(differ[:NAMED]) + (f"; and {len(differ) - NAMED} more" if len(differ) > NAMED else "")
+        raise ValueError(f"{path} belongs to another fit ({shown}): use the same settings and rows, or another path")
+
+
+def refuse_other_ranks(settings: dict[str, Any], device: torch.device) -> None:
+    """Ranks share the rows, so that all must hold the same ones; copies of a file may differ in their times."""
+    if not agreed(_timeless(settings), device):
+        raise ValueError("the ranks hold different rows or have different settings: give all of them the same data")
+
+
+def _differences(found: Any, wanted: Any, name: str) -> Iterator[str]:
+    """What is not the same in two settings, word by word; of a file, just that it changed."""
+    if found == wanted:
+        return
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        if "file" in wanted and found.get("file") == wanted["file"]:
+            yield f"{wanted['file']} has changed since"
+            return
+        for word in dict.fromkeys([*wanted, *found]):
+            yield from _differences(found.get(word), wanted.get(word), f"{name} {word}".lstrip())
+    elif isinstance(found, list) and isinstance(wanted, list) and len(found) == len(wanted):
+        for one, other in zip(found, wanted, strict=True):
+            yield from _differences(one, other, name)
+    else:
+        yield f"{name}: {_short(found)} there, {_short(wanted)} here"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _timeless(value: Any) -> Any:
+    """Settings without the times of files."""
+    if isinstance(value, dict):
+        return {name: _timeless(item) for name, item in value.items() if name != "time" or "file" not in value}
+    return [_timeless(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _mixture(arrays: dict[str, np.ndarray], name: str) -> Mixture | None:

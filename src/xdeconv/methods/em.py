@@ -11,6 +11,7 @@ from torch import Tensor
 from ..kernels.parameters import Factors, Parameters
 from ..kernels.stats import Stats
 from ..mixture._mixture import Mixture
+from .checks import per_dimension, variances
 from .constants import per_coordinate
 from .contract import Method, State
 from .fixed import Fixed, refuse_other_kinds, share_among_free
@@ -79,8 +80,7 @@ class EM(Method):
         checked_schedule(self.step, "step", most=1.0)
         refuse_other_kinds(self)
         object.__setattr__(self, "covariance", as_structure(self.covariance))
-        if min(self.inflate if isinstance(self.inflate, Sequence) else (self.inflate,)) < 0:
-            raise ValueError(f"inflate must not be negative, got {self.inflate!r}")
+        object.__setattr__(self, "inflate", variances(self.inflate, "inflate"))
 
     def init(self, mixture: Mixture, device: torch.device | str = "cpu") -> EMState:
         """The state that stands for a mixture, or for the nearest of the structure."""
@@ -169,7 +169,7 @@ class EM(Method):
     def standardized(self, scale: Sequence[float]) -> EM:
         """The same method for coordinates divided by ``scale``: priors and penalties stay in the user's units."""
         prior = None if self.prior is None else self.prior.standardized(scale)
-        inflate = self.inflate if isinstance(self.inflate, Sequence) else (self.inflate,) * len(scale)
+        inflate = per_dimension(self.inflate, len(scale), "inflate")
         scaled = tuple(value / s**2 for value, s in zip(inflate, scale, strict=True)) if self.inflate else 0.0
         return replace(self, prior=prior, inflate=scaled, covariance=self.covariance.standardized(scale))
 

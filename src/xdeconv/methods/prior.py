@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 
 import torch
 from torch import Tensor
 
+from .checks import number, per_dimension, variances
 from .constants import per_coordinate
 
 
@@ -24,14 +26,16 @@ class Prior:
     concentration: float = 1.0
 
     def __post_init__(self) -> None:
-        if isinstance(self.w, Sequence):
-            object.__setattr__(self, "w", tuple(float(value) for value in self.w))
-        if (torch.as_tensor(self.w) < 0).any() or self.c < 0 or self.concentration <= 0:
-            raise ValueError(f"w and c must not be negative and concentration must be positive: {self}")
+        if isinstance(self.concentration, Real) and self.concentration <= 0:
+            raise ValueError(f"concentration of a prior must be above 0, got {self.concentration!r}")
+        found = {"w": variances(self.w, "w of a prior"), "c": number(self.c, "c of a prior")}
+        found["concentration"] = number(self.concentration, "concentration of a prior")
+        for name, value in found.items():
+            object.__setattr__(self, name, value)
 
     def standardized(self, scale: Sequence[float]) -> Prior:
         """The same prior for coordinates divided by ``scale``."""
-        w = self.w if isinstance(self.w, tuple) else (self.w,) * len(scale)
+        w = per_dimension(self.w, len(scale), "w of the prior")
         return replace(self, w=tuple(value / s**2 for value, s in zip(w, scale, strict=True)))
 
     def scaled(self, share: float) -> Prior:
@@ -67,7 +71,10 @@ class Prior:
 
     def log_density(self, weights: Tensor, V: Tensor) -> Tensor:
         """Log-density of a mixture's weights (k,) and covariances (k, d, d), without its constant."""
-        log_det, trace = torch.linalg.slogdet(V).logabsdet, torch.linalg.solve(V, self.matrix(V)).diagonal(0, -2, -1)
+        log_det, trace = (
+            torch.linalg.slogdet(V).logabsdet,
+            torch.linalg.solve_ex(V, self.matrix(V)).result.diagonal(0, -2, -1),
+        )
         alive = weights > 0
         on_weights = (self.concentration - 1) * torch.where(alive, weights, 1.0).log().sum()
         return -0.5 * (self.c * log_det + trace.sum(-1)).sum() + on_weights

@@ -9,6 +9,8 @@ from numbers import Real
 from types import MappingProxyType
 from typing import Any
 
+from .checks import number
+
 Schedule = float | Callable[[Any], Any]
 ROUNDING = 1e-9  # epochs
 
@@ -25,6 +27,9 @@ class Stepped:
     factors: Mapping[float, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        numbers = {"start": self.start} | {f"factor from epoch {at}": value for at, value in self.factors.items()}
+        for name, value in numbers.items():
+            number(value, f"{name} of Stepped")
         object.__setattr__(self, "factors", MappingProxyType(dict(self.factors)))
 
     def __call__(self, epoch: Any) -> Any:
@@ -49,6 +54,12 @@ class Decaying:
     delay: float = 1.0
     power: float = 0.6
 
+    def __post_init__(self) -> None:
+        for name in ("start", "delay", "power"):
+            number(getattr(self, name), f"{name} of Decaying")
+        if not (self.start and self.delay):
+            raise ValueError(f"start and delay of Decaying must be above 0: {self}")
+
     def __call__(self, epoch: Any) -> Any:
         return self.start * (1 + epoch / self.delay) ** -self.power
 
@@ -58,8 +69,8 @@ def checked_schedule(schedule: Any, name: str, most: float = math.inf) -> None:
     limits = f"lie in (0, {most:g}]" if most < math.inf else "be a positive number"
     if callable(schedule):
         return
-    number = float(schedule) if isinstance(schedule, Real) and not isinstance(schedule, bool) else math.nan
-    if not 0 < number <= most or number == math.inf:
+    value = float(schedule) if isinstance(schedule, Real) and not isinstance(schedule, bool) else math.nan
+    if not 0 < value <= most or value == math.inf:
         raise ValueError(f"{name} must {limits}, or be a schedule such as xd.Decaying(0.1), got {schedule!r}")
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from ..kernels.parameters import Factors, Parameters
 from ..kernels.stats import Stats
 from ..mixture._mixture import Mixture
+from .checks import number
 from .constants import per_coordinate
 from .contract import Method, State
 from .em import all_weights
@@ -112,8 +113,11 @@ class SGD(Method):
         checked_schedule(self.rate, "rate")
         refuse_other_kinds(self)
         object.__setattr__(self, "covariance", as_structure(self.covariance))
-        if not self.trace_penalty >= 0:
-            raise ValueError(f"trace_penalty must not be negative, got {self.trace_penalty!r}")
+        object.__setattr__(self, "trace_penalty", number(self.trace_penalty, "trace_penalty"))
+        if not callable(self.optimizer):
+            raise ValueError(f"optimizer must be a class such as torch.optim.Adam, got {self.optimizer!r}")
+        if self.options is not None and not isinstance(self.options, Mapping):
+            raise ValueError(f"options must be a dict of arguments of the optimizer, got {self.options!r}")
 
     def init(self, mixture: Mixture, device: torch.device | str = "cpu") -> SGDState:
         """The state that stands for a mixture."""

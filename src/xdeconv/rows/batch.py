@@ -58,11 +58,14 @@ class Batch:
     ) -> Batch:
         """Check and pack arrays: X (n, p) with NaN for missing; noise (n, p, p), (n, p), shared (1, p, p) or (p,).
 
+        Rows that see more values than there are latent ones are turned (``rows.redundant``): their densities stay.
+
         >>> Batch.from_arrays([[1.0, 2.0], [3.0, float("nan")]], error=[0.1, 0.2])
         Batch(rows=2, p=2, d=2, noise=diagonal shared, missing values)
         """
         from . import checks
         from . import tables as tabular
+        from .redundant import turned
 
         noise, error = tabular.aligned(noise, X, "noise"), tabular.aligned(error, X, "error")
         weight, label = tabular.aligned(weight, X, "weight"), tabular.aligned(label, X, "label")
@@ -82,7 +85,7 @@ class Batch:
             missing=not bool(observed.all()),
             background=checks.background(background, n),
         )
-        return batch.to(device=device, dtype=dtype)
+        return turned(batch).to(device=device, dtype=dtype)
 
     @property
     def n(self) -> int:
@@ -139,6 +142,16 @@ class Batch:
             self._map(lambda t: t[..., select] if t.shape[-1] == self.n else t),
             log_prior=self.log_prior[select] if per_row_prior and self.log_prior is not None else self.log_prior,
         )
+
+    def plain(self) -> Batch:
+        """The same rows without what names components or is not fitted: log-priors and a background.
+
+        Returns
+        -------
+        Batch
+            Views of the same memory.
+        """
+        return replace(self, log_prior=None, label=None, background=None)
 
     def chunks(self, size: int) -> list[Batch]:
         """Consecutive views of at most ``size`` rows; one empty chunk when there are no rows."""

@@ -108,6 +108,11 @@ class Source(ABC):
         """Memory of the rows that it holds here; 0 for a stream."""
         return 0
 
+    @property
+    def weighed(self) -> tuple[float, float] | None:
+        """The weight of all rows, and how many have nothing observed, where that is known without reading them."""
+        return None
+
     def pool_bytes(self, batch_rows: int | None) -> int:
         """Memory of the rows that are shuffled together.
 
@@ -130,9 +135,11 @@ class Source(ABC):
         Returns
         -------
         dict
-            By default their number and names, which other rows may share.
+            By default their number, their names and a checksum of the first batch.
         """
-        return {"rows": self.rows, "dim": self.dim, "labels": list(self.labels or ())}
+        first = next(iter(self.batches(0)), None)
+        return {"rows": self.rows, "dim": self.dim, "labels": list(self.labels or ()),
+                "checksum": None if first is None else _checksum(first)}  # fmt: skip
 
     # What it can do
 
@@ -320,9 +327,8 @@ class ArraySource(Source):
         dict
             As JSON.
         """
-        b = self.batch
-        tensors = (b.x, b.noise, b.projection, b.weight, b.log_prior, b.label, b.background)
-        return {**super().stamp(), "checksum": checksum(*(t.cpu().numpy() for t in tensors if t is not None))}
+        return {"rows": self.rows, "dim": self.dim, "labels": list(self.labels or ()),
+                "checksum": _checksum(self.batch)}  # fmt: skip
 
     def arranged(self, batch_rows: int | None, seed: int) -> ArraySource:
         """The same rows, cut into shuffled batches, or whole and in order.
@@ -467,6 +473,12 @@ def as_source(data: object, hold: bool = True, **arrays: object) -> Source:
     if batch.projection is not None:
         return ArraySource(batch)
     return ArraySource(batch, tuple(columns) if columns else None, tabular.column_units(data))
+
+
+def _checksum(batch: Batch) -> int:
+    b = batch
+    tensors = (b.x, b.noise, b.projection, b.weight, b.log_prior, b.label, b.background)
+    return checksum(*(t.cpu().numpy() for t in tensors if t is not None))
 
 
 def permutation(n: int, seed: int, epoch: int) -> Tensor:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from ..kernels.options import DEFAULT, Options
 from ..kernels.parameters import Parameters
 from ..methods.prior import Prior
 from ..rows.batch import Batch
+from .contest import contest
 from .moves import Found, Moves, Search
 from .passes import em_passes, total_log_prob
 from .pruning import joined, pruned
@@ -45,15 +47,15 @@ def explore(
 ) -> Found:
     """The best mixture found from ``moves.starts`` starts; fewer where all would see the same rows."""
     there = _Rows(pool, rng.permutation(pool.n), max(PARENT_ROWS, ROWS_EACH * k), prior, options)
-    starts = min(moves.starts, FEW_STARTS) if pool.n <= there.size else moves.starts
-    parents = [_parent(there, start, number, moves, rng) for number in range(max(1, starts))]
+    begun = _starts(there, start, k, moves)
+    parents = [_parent(there, parameters, number, moves, rng) for number, parameters in enumerate(begun)]
     moved = sum(found.moved for found in parents)
     generation = [found.parameters for found in parents]
     while len(generation) > 1:
         pairs = [generation[i : i + 2] for i in range(0, len(generation), 2)]
         generation = [_child(there, pair, k, number, moves, rng) for number, pair in enumerate(pairs)]
-    begun = em_passes(generation[0], pool, JOIN_PASSES, prior, options)
-    found = Search(pool, moves, rng, prior, options).run(begun)
+    best = em_passes(generation[0], pool, JOIN_PASSES, prior, options)
+    found = Search(pool, moves, rng, prior, options).run(best)
     return Found(found.parameters, moved + found.moved, found.gain, found.sound)
 
 
@@ -78,10 +80,20 @@ class _Rows:
         return rows, None if self.prior is None else self.prior.scaled(share)
 
 
-def _parent(there: _Rows, start: Start, number: int, moves: Moves, rng: np.random.Generator) -> Found:
+def _starts(there: _Rows, start: Start, k: int, moves: Moves) -> list[Parameters]:
+    """Where searches begin: one start on rows of its own each, or the best of many where all see the same rows."""
+    if there.size >= there.pool.n and moves.starts > 1:
+        return contest(partial(start, there.pool), there.pool, k, FEW_STARTS, there.prior, there.options)
+    parts = [there.part(number, 1) for number in range(max(1, moves.starts))]
+    return [
+        em_passes(start(rows, number), rows, FIRST_PASSES, prior, there.options)
+        for number, (rows, prior) in enumerate(parts)
+    ]
+
+
+def _parent(there: _Rows, begun: Parameters, number: int, moves: Moves, rng: np.random.Generator) -> Found:
     """What a search from one start finds on rows of its own."""
     rows, prior = there.part(number, 1)
-    begun = em_passes(start(rows, number), rows, FIRST_PASSES, prior, there.options)
     return Search(rows, moves, rng, prior, there.options).run(begun)
 
 

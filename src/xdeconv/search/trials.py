@@ -48,13 +48,13 @@ def refit(
     for step in range(steps + 1):
         sums = kernels.accumulate_groups(*parameters, near.rows, near.groups)
         if step < steps:
-            parameters = _updated(parameters, sums, near.total, prior)
+            parameters = em_step(parameters, sums, near.total, prior)
     gain = sums.loglik.cpu() - near.groups.summed(near.log_prob) + penalty(parameters, prior)
     bad = torch.linalg.cholesky_ex(parameters.covariances).info.any(1).cpu() | gain.isnan()
     return parameters, torch.where(bad, -torch.inf, gain), sums.q.cpu()
 
 
-def _updated(parameters: Parameters, sums: GroupSums, total: float, prior: Prior | None) -> Parameters:
+def em_step(parameters: Parameters, sums: GroupSums, total: float, prior: Prior | None) -> Parameters:
     """One EM step of every trial's components, whose weights count among all rows; a component without rows stays."""
     _, means, V = parameters
     q = sums.q[..., None]

@@ -14,13 +14,14 @@ from scipy.stats import norm
 
 from ..fitting._fit import NumericalTrouble, fit
 from ..fitting.beside import as_background
+from ..fitting.choosing import Show
 from ..fitting.history import Epoch
 from ..fitting.progress import describe_epoch
 from ..methods import EM
 from ..mixture._mixture import Coordinate, Mixture
-from ..rows.data import ArraySource, as_source
+from ..rows.data import ArraySource
 from .bands import LEVELS, Band, checked_grid, checked_levels
-from .trials import Show, show_trials
+from .trials import show_trials
 
 log = logging.getLogger("xdeconv")
 Array = np.ndarray
@@ -185,8 +186,9 @@ def bootstrap(
 
     Parameters
     ----------
-    data : array-like (n, p), table, Batch or Source
-        The rows that the mixture was fitted to; NaN is missing.
+    data : array-like (n, p), table, path, Batch or Source
+        The rows that the mixture was fitted to; NaN is missing. A table or a file is read as the fit read its own, and
+        all rows are held in memory.
     mixture : Mixture
         The fit.
     draws : int, default 50
@@ -228,10 +230,8 @@ def bootstrap(
         raise ValueError(f"a bootstrap makes many fits that start from mixture: {', '.join(refused)} cannot be given")
     if isinstance(draws, bool) or not isinstance(draws, (int, np.integer)) or draws < 1:
         raise ValueError(f"draws must be a whole number of at least 1, got {draws!r}")
-    source = as_source(data, noise=noise, error=error, projection=projection, weight=weight,
-                       log_prior=log_prior, label=label)  # fmt: skip
-    if not isinstance(source, ArraySource):
-        raise ValueError(f"a bootstrap needs rows in memory and {type(source).__name__} streams them: read fewer rows")
+    given = {"noise": noise, "error": error, "projection": projection, "weight": weight, "log_prior": log_prior}
+    source = ArraySource(mixture.batch(data, **given, label=label))
     background = options.pop("background", None)
     if background is not None:
         source = cast(ArraySource, as_background(background, source, None)[0])

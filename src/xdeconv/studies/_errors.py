@@ -338,6 +338,7 @@ def errors(
         raise ValueError(f"the mixture has {mixture.d} dimensions and the data {source.dim}")
     if source.rows == 0:
         raise ValueError("there are no rows to tell errors by")
+    _refuse_structures(mixture, method)
     return _errors(source, mixture, method or EM(), chosen_device(device))
 
 
@@ -357,6 +358,16 @@ def _errors(source: Source, mixture: Mixture, method: Method, device: torch.devi
     for note in notes:
         log.warning(note)
     return replace(found, notes=notes)
+
+
+def _refuse_structures(mixture: Mixture, method: Method | None) -> None:
+    """Errors are of full covariances and of means that are held whole or not at all."""
+    if mixture.structure != "full" or (method is not None and method.covariance.name != "full"):
+        raise ValueError("xd.errors knows only full covariances: ask xd.bootstrap for those of a structure")
+    fixed = method.fixed if method is not None else None
+    if fixed is not None and bool((fixed.coordinates(mixture.k, mixture.d, "cpu").any(1)
+                                   & ~fixed.mask("means", mixture.k, "cpu")).any()):  # fmt: skip
+        raise ValueError("xd.errors knows only means that are held whole: ask xd.bootstrap where some coordinates are")
 
 
 def _factors(covariances: Tensor, fixed: Fixed) -> Tensor:

@@ -1,49 +1,73 @@
-"""Choosing the number of components: by rows held out, by cross-validation or by an information criterion."""
+"""Choosing the number of components, reported: by rows held out, by cross-validation or by an information criterion."""
 
 from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..fitting._fit import FitResult, NumericalTrouble, fit
+from ..fitting._fit import FitResult, fit
 from ..fitting.beside import as_background
-from ..fitting.history import Epoch
-from ..fitting.progress import describe_epoch
+from ..fitting.choosing import (
+    FOLDS,
+    HELD_OUT,
+    Choosing,
+    Criterion,
+    Judgement,
+    Rule,
+    refuse_named,
+    usual_criterion,
+    usual_rule,
+)
+from ..fitting.judging import parts_of
+from ..fitting.walking import ladder
 from ..methods import described
-from ..mixture._mixture import Mixture
 from ..mixture.background import Background
 from ..rows.data import Source, as_source
-from ..search.growing import grown
-from .scores import mean_log_prob, parts_of
-from .trials import Results, Show, Trial, new_axes, show_trials
+from .trials import Results, new_axes, show_trials
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 log = logging.getLogger("xdeconv")
-Criterion = Literal["held-out", "cv", "bic", "aic"]
-Rule = Literal["best", "one-se"]
 NAMES = {"held-out": "held-out log-likelihood per row", "cv": "cross-validated log-likelihood per row",
          "bic": "BIC", "aic": "AIC"}  # fmt: skip
 OWN = ("components", "mixture", "checkpoint", "log_prior", "label")  # of fit's arguments, not for a selection
-SAMPLE_ROWS = 1 << 14  # rows that say which components to split
 
 
 @dataclass(frozen=True)
 class Record:
-    """How one number of components did: its score, the score's standard error if known, and the score of each fold."""
+    """How one number of components did.
+
+    Parameters
+    ----------
+    components : int
+        The number.
+    score : float
+        Log-likelihood per unit of weight of rows left out, or the criterion.
+    standard_error : float or None
+        Of the score, over those rows.
+    seconds : float
+        That its fits took.
+    folds : tuple of float
+        The score of each part of the rows.
+    difference : float
+        The score minus that of the best.
+    difference_error : float or None
+        Its standard error, from the differences of single rows.
+    """
 
     components: int
     score: float
     standard_error: float | None
     seconds: float
     folds: tuple[float, ...]
+    difference: float = 0.0
+    difference_error: float | None = None
 
 
 @dataclass(frozen=True)
@@ -74,16 +98,16 @@ class Selection:
 
     @property
     def best(self) -> int:
-        """The number of components chosen; one-se: the smallest within one standard error of the highest score."""
+        """The number chosen; one-se: the smallest that is not worse than the best by one standard error, paired."""
         sign = -1 if self.criterion in ("bic", "aic") else 1
-        top = max(self.table, key=lambda record: sign * record.score)
         if self.rule == "best":
-            return top.components
-        least = top.score - (top.standard_error or 0.0)
-        return min(record.components for record in self.table if record.score >= least)
+            return max(self.table, key=lambda record: sign * record.score).components
+        return min(r.components for r in self.table if r.difference + (r.difference_error or 0.0) >= 0)
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """The score against the number of components, with standard errors; the choice is marked.
+        """The score minus that of the best against the number of components; the choice is marked.
+
+        Bars are standard errors of these differences, row by row paired: what tells one number from another.
 
         Parameters
         ----------
@@ -97,39 +121,44 @@ class Selection:
         """
         ax = new_axes() if ax is None else ax
         sizes = [record.components for record in self.table]
-        scores = [record.score for record in self.table]
-        bars = [record.standard_error or 0.0 for record in self.table]
+        scores = [record.difference for record in self.table]
+        bars = [record.difference_error or 0.0 for record in self.table]
+        ax.axhline(0.0, color="0.8", linewidth=0.8)
         ax.errorbar(sizes, scores, yerr=bars if any(bars) else None, marker="o", capsize=3, color="tab:blue")
         ax.axvline(self.best, color="tab:orange", linestyle="--", label=f"chosen: {self.best}")
         if sizes[-1] >= 10 * sizes[0]:
             ax.set_xscale("log")
-        ax.set_xticks(sizes, [str(k) for k in sizes], minor=False)
+        shown = (
+            sizes if len(sizes) <= 12 else [k for k in (1, 2, 4, 8, 16, 32, 64, 128, 256) if sizes[0] <= k <= sizes[-1]]
+        )
+        ax.set_xticks(shown, [str(k) for k in shown], minor=False)
         ax.set_xticks([], minor=True)
-        ax.set(xlabel="components", ylabel=NAMES[self.criterion])
+        ax.set(xlabel="components", ylabel=f"{NAMES[self.criterion]}, difference to the best")
         ax.legend()
         return ax
 
     def __str__(self) -> str:
-        lines = [f"components  {NAMES[self.criterion]:>40}  standard error   seconds"]
+        lines = [f"components  {NAMES[self.criterion]:>40}  below the best  standard error   seconds"]
         for r in self.table:
-            error = "" if r.standard_error is None else f"{r.standard_error:.6f}"
+            error = "" if r.difference_error is None else f"{r.difference_error:.6f}"
             mark = "  <- chosen" if r.components == self.best else ""
-            lines.append(f"{r.components:>10}  {r.score:>40.6f}  {error:>14}  {r.seconds:>8.1f}{mark}")
+            lines.append(f"{r.components:>10}  {r.score:>40.6f}  {abs(r.difference):>14.6f}  {error:>14}  "
+                         f"{r.seconds:>8.1f}{mark}")  # fmt: skip
         return "\n".join(lines)
 
 
 def select(
     data: Any,
-    components: Iterable[int],
-    criterion: Criterion = "held-out",
+    components: Iterable[int] | None = None,
+    criterion: Criterion | None = None,
     *,
     noise: Any = None,
     error: Any = None,
     projection: Any = None,
     weight: Any = None,
-    rule: Rule = "best",
-    folds: int = 5,
-    validation: Any = 0.2,
+    rule: Rule | None = None,
+    folds: int | None = None,
+    validation: Any = None,
     warm: bool = True,
     seed: int = 0,
     results: str | os.PathLike[str] | None = None,
@@ -142,10 +171,12 @@ def select(
     ----------
     data : array-like (n, p), table, Batch or Source
         Noisy rows; NaN is missing.
-    components : iterable of int
-        Numbers of components to try.
-    criterion : str, default "held-out"
-        held-out (rows that no fit sees), cv (cross-validation), bic or aic.
+    components : iterable of int, optional
+        Numbers of components to try; by default 1 to 64, or as many as the rows may bear, first in steps and then
+        all those around the best.
+    criterion : str, optional
+        held-out (rows that no fit sees), cv (cross-validation), bic or aic; by default cv for fewer than 100,000 rows
+        in memory and where ``folds`` says so, else held-out.
     noise : array-like, optional
         Variances (n, p) or covariances (n, p, p) of the rows; (p,) or (1, p, p) when all rows share them.
     error : array-like, optional
@@ -154,14 +185,16 @@ def select(
         Matrices through which each row sees the true values.
     weight : array-like (n,), optional
         How much each row counts; 1 by default.
-    rule : str, default "best"
-        best, or one-se: the smallest number within one standard error of the best (held-out and cv).
-    folds : int, default 5
-        Parts of the rows that cross-validation leaves out in turn.
-    validation : float, Batch, Source or dict, default 0.2
-        What held-out judges by: a fraction, or rows of their own.
+    rule : str, optional
+        best, or one-se: the smallest number that is not worse than the best by more than one standard error of their
+        difference, row by row paired. By default one-se for held-out and cv.
+    folds : int, optional
+        Parts of the rows that cross-validation leaves out in turn; 5 by default.
+    validation : float, Batch, Source or dict, optional
+        What held-out judges by: a fraction, or rows of their own; 0.2 by default.
     warm : bool, default True
-        Whether each mixture grows from the one with fewer components, by splitting, or starts afresh.
+        Whether each mixture is made of the next larger one, by merging, or starts afresh. The largest, and the last
+        fit to all rows, have searches of their own.
     seed : int, default 0
         The same seed gives the same result.
     results : str or path, optional
@@ -183,20 +216,24 @@ def select(
     >>> select(X, [1, 2, 3], "bic").best
     2
     """
-    sizes = _sizes(components)
-    _refuse_words(criterion, rule, options)
+    sizes = None if components is None else _sizes(components)
     source = as_source(data, noise=noise, error=error, projection=projection, weight=weight)
-    beside = options.get("background") is not None
     source, options = _with_densities(source, options)
-    _refuse_priors(source)
-    warm = warm and not beside  # a component that a background held for others grows out of none that is there
-    parts, judges = parts_of(source, criterion, folds, validation, seed)
-    settings = {"criterion": criterion, "seed": seed, "warm": warm, **judges, "data": source.stamp(),
+    if criterion is None:
+        criterion = "held-out" if validation is not None else "cv" if folds is not None else usual_criterion(source)
+    rule = usual_rule(criterion) if rule is None else rule
+    _refuse_words(criterion, rule, options)
+    refuse_named(source, options.get("method"))
+    parts, judges = parts_of(
+        source, criterion, FOLDS if folds is None else folds, HELD_OUT if validation is None else validation, seed
+    )
+    settings = {"criterion": criterion, "seed": seed, "warm": warm, **judges, **source.stamp(),
                 "options": {name: _text(options[name]) for name in sorted(options) if name != "callback"}}  # fmt: skip
-    kept = Results(results, settings)
-    with show_trials(verbose, len(sizes) * len(parts)) as show:
-        study = _Study(parts, kept, options | {"seed": seed}, warm, show)
-        return study.run(source, sizes, criterion, rule)
+    kept = Results(path=results, settings=settings)
+    wanted = ladder(source.rows, source.dim) if sizes is None else sizes
+    with show_trials(verbose, len(wanted) * len(parts)) as show:
+        choosing = Choosing(fit, options | {"seed": seed}, parts, criterion, rule, warm, kept, show)
+        return _chosen(choosing, source, sizes, results)
 
 
 def _with_densities(source: Source, options: dict[str, Any]) -> tuple[Source, dict[str, Any]]:
@@ -207,92 +244,33 @@ def _with_densities(source: Source, options: dict[str, Any]) -> tuple[Source, di
     return as_background(background, source, None)[0], {k: v for k, v in options.items() if k != "background"}
 
 
-@dataclass(frozen=True)
-class _Study:
-    """What all trials of a selection share."""
-
-    parts: Sequence[tuple[Source, Source]]
-    kept: Results
-    options: Mapping[str, Any]
-    warm: bool
-    show: Show
-
-    def run(self, source: Source, sizes: Sequence[int], criterion: Criterion, rule: Rule) -> Selection:
-        """All trials, then the best number on all rows; Ctrl-C ends with what is finished."""
-        done: list[list[Trial]] = []
-        found = Selection(criterion, (), rule)
-        try:
-            for place in range(len(sizes)):
-                chain = tuple(sizes[: place + 1]) if self.warm else (sizes[place],)
-                before = done[-1] if self.warm and done else [None] * len(self.parts)
-                done.append([self._trial(chain, fold, start) for fold, start in enumerate(before)])
-                found = replace(found, table=(*found.table, _record(done[-1], criterion)))
-            result = self._refit(source, done[sizes.index(found.best)])
-            return replace(found, result=result, interrupted=result.interrupted)
-        except KeyboardInterrupt:
-            saved = "" if self.kept.path is None else f"; the same call goes on from {self.kept.path}"
-            log.warning("interrupted with %d of %d numbers of components done%s", len(done), len(sizes), saved)
-            if not found.table:
-                raise
-            return replace(found, interrupted=True)
-
-    def _trial(self, chain: tuple[int, ...], fold: int, before: Trial | None) -> Trial:
-        """One fit, or what was kept of it."""
-        name = _name(chain[-1]) + (f", fold {fold + 1} of {len(self.parts)}" if len(self.parts) > 1 else "")
-        trial = self.kept.trials.get((chain, fold))
-        if trial is None:
-            began = time.monotonic()
-            train, judge = self.parts[fold]
-            mixture = self._fit(train, chain[-1], before.mixture if before else None, name).mixture
-            scores = mean_log_prob(mixture, judge, **self._where())
-            trial = Trial(chain, fold, *scores, time.monotonic() - began, mixture)
-            self.kept.keep(trial)
-        self.show(f"{name}: log-likelihood {trial.score:.4f} +- {trial.standard_error:.4f}", 1)
-        return trial
-
-    def _fit(self, source: Source, k: int, before: Mixture | None, name: str) -> FitResult:
-        seed, user = self.options["seed"], self.options.get("callback")
-
-        def callback(record: Epoch) -> None:
-            self.show(f"{name}: {describe_epoch(record)}", 0)
-            if user is not None:
-                user(record)
-
-        if before is not None and before.k < k:
-            before = grown(before, k, source.sample(SAMPLE_ROWS, seed))
-        try:
-            result = fit(source, None if before else k, mixture=before, **{**self.options, "callback": callback})
-        except NumericalTrouble as trouble:
-            raise NumericalTrouble(f"{name}: {trouble}") from trouble
-        if result.interrupted:
-            raise KeyboardInterrupt
-        return result
-
-    def _refit(self, source: Source, trials: Sequence[Trial]) -> FitResult:
-        """The fit to all rows, from the trial that describes them best."""
-        scores = [mean_log_prob(t.mixture, source, **self._where())[0] for t in trials] if len(trials) > 1 else [0.0]
-        start = trials[int(np.argmax(scores))].mixture
-        return self._fit(source, start.k, start, f"{_name(start.k)}, all rows")
-
-    def _where(self) -> dict[str, Any]:
-        return {name: self.options.get(name) for name in ("device", "dtype", "options")}
+def _chosen(choosing: Choosing, source: Source, sizes: Sequence[int] | None, path: Any) -> Selection:
+    """All trials, then the best number on all rows; Ctrl-C ends with what is finished."""
+    try:
+        found = choosing.run_all(source.rows, source.dim) if sizes is None else choosing.run(sizes)
+        selection = _selection(found)
+        return replace(selection, result=choosing.last(source, selection.best))
+    except KeyboardInterrupt:
+        saved = "" if path is None else f"; the same call resumes from {path}"
+        log.warning("interrupted with %d numbers of components done%s", len(choosing.done), saved)
+        if not choosing.done:
+            raise
+        return replace(_selection(choosing.judgement()), interrupted=True)
 
 
-def _record(trials: Sequence[Trial], criterion: Criterion) -> Record:
-    folds = [trial.score for trial in trials]
-    first, score, error = trials[0], float(np.mean(folds)), None
-    if criterion in ("bic", "aic"):
-        each = np.log(first.weight) if criterion == "bic" else 2.0
-        score = -2 * first.weight * first.score + each * first.mixture.n_parameters
-    elif criterion == "cv":
-        error = float(np.std(folds, ddof=1) / np.sqrt(len(folds)))
-    else:
-        error = first.standard_error
-    return Record(first.chain[-1], float(score), error, sum(trial.seconds for trial in trials), tuple(folds))
-
-
-def _name(k: int) -> str:
-    return f"{k} component{'s' * (k > 1)}"
+def _selection(found: Judgement) -> Selection:
+    """The table of what is judged."""
+    scores, counted = found.scores(), found.criterion in ("bic", "aic")
+    away, error = found.verdict.differences()
+    own = np.sqrt(np.maximum(np.diag(found.verdict.covariance), 0.0))
+    records = []
+    for i, k in enumerate(sorted(found.trials)):
+        folds = tuple(trial.score for trial in found.trials[k])
+        seconds = sum(trial.seconds for trial in found.trials[k])
+        errors = (None, None) if counted else (float(own[i]), float(error[i]))
+        apart = scores[i] - scores.min() if counted else away[i]
+        records.append(Record(k, float(scores[i]), errors[0], seconds, folds, float(apart), errors[1]))
+    return Selection(found.criterion, tuple(records), found.rule)
 
 
 def _text(value: Any) -> str:
@@ -315,9 +293,3 @@ def _refuse_words(criterion: str, rule: str, options: Mapping[str, Any]) -> None
     refused = [name for name in OWN if name in options]
     if refused:
         raise ValueError(f"a selection makes many fits, so {', '.join(refused)} cannot be given; results= keeps them")
-
-
-def _refuse_priors(source: Source) -> None:
-    if source.has_log_prior:
-        raise ValueError("log_prior has a column for each component, so the number of components cannot be chosen: "
-                         "leave it out")  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..fitting.choosing import Kept, Show, Trial
 from ..fitting.state import refuse_other_settings
 from ..mixture._mixture import Mixture
 from ..mixture.storing import restored, saved
@@ -22,42 +23,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FORMAT = "xdeconv selection 2"
-Key = tuple[tuple[int, ...], int]
-Show = Callable[[str, int], None]
-"""Called with a text, and 1 when a trial is done, 0 before."""
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One fit of a selection.
-
-    chain           numbers of components that it grew through; the last is its own
-    fold            which rows it left out
-    score           mean log-likelihood per unit of weight of the rows that judge it; ``standard_error`` over those rows
-    weight          the weight of those rows
-    """
-
-    chain: tuple[int, ...]
-    fold: int
-    score: float
-    standard_error: float
-    weight: float
-    seconds: float
-    mixture: Mixture
-
-    @property
-    def key(self) -> Key:
-        """What tells it from the other trials of a selection."""
-        return self.chain, self.fold
 
 
 @dataclass
-class Results:
-    """Finished trials by (chain, fold), in a file of JSON lines if there is a path: settings, then a line a trial."""
+class Results(Kept):
+    """Finished trials, in a file of JSON lines if there is a path: settings, then a line for each trial."""
 
-    path: str | os.PathLike[str] | None
-    settings: dict[str, Any]
-    trials: dict[Key, Trial] = field(default_factory=dict)
+    path: str | os.PathLike[str] | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -72,7 +45,7 @@ class Results:
 
     def keep(self, trial: Trial) -> None:
         """Add a trial; the file is whole at any time."""
-        self.trials[trial.key] = trial
+        super().keep(trial)
         self.lines.append(_line(trial))
         self._write()
 
@@ -119,5 +92,4 @@ def _line(trial: Trial) -> str:
 def _trial(line: str) -> Trial:
     facts = json.loads(line)
     arrays = {name: np.array(values) for name, values in facts["mixture"]["arrays"].items()}
-    mixture = restored(Mixture, arrays, facts["mixture"]["facts"])
-    return Trial(**{**facts, "chain": tuple(facts["chain"]), "mixture": mixture})
+    return Trial(**{**facts, "mixture": restored(Mixture, arrays, facts["mixture"]["facts"])})

@@ -58,6 +58,10 @@ class DaskTable(Table):
         (partition,) = _compute([self.frame[list(columns)].to_delayed()[piece.index]])
         yield from PartitionTable(self.name, self.columns, self.pieces, partition).read(piece, columns)
 
+    def stamp(self) -> dict[str, Any]:
+        """Names and the rows of each partition: values would have to be computed to be looked at."""
+        return {"table": self.name, "columns": list(self.columns), "rows": [piece.rows for piece in self.pieces]}
+
     def sum(self, work: Callable[[PartitionTable, int], Any], pieces: Sequence[int], columns: Sequence[str]) -> Any:
         """The sum of work(partition, number) over some partitions, each done where the partition is."""
         parts = self.frame[list(columns)].to_delayed()

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ...kernels.parameters import Factors
+from ...mixture.matrices import of_one_covariance
 from ..fixed import Fixed
 from .coordinates import Coordinates
 
@@ -48,13 +49,9 @@ class Structure(ABC):
         """Whether all components have one covariance."""
         return False
 
-    @abstractmethod
     def of_one(self, d: int) -> int:
         """Free numbers of one covariance in d dimensions."""
-
-    def of_all(self, k: int, d: int) -> int:
-        """Free numbers of the covariances of k components."""
-        return self.of_one(d) if self.shared else k * self.of_one(d)
+        return of_one_covariance(self.name, d)
 
     @abstractmethod
     def nearest(self, V: Tensor, rows: Tensor) -> Covariances:

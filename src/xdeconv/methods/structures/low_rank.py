@@ -41,10 +41,6 @@ class LowRank(Structure):
     def name(self) -> str:
         return f"low-rank:{self.rank}"
 
-    def of_one(self, d: int) -> int:
-        """Loadings, less the rotations that change nothing, and own variances; never more than a full covariance."""
-        return min(d * self.rank - self.rank * (self.rank - 1) // 2 + d, d * (d + 1) // 2)
-
     def refuse(self, k: int, d: int, fixed: Fixed | None) -> None:
         """A rank must lie below the dimensions."""
         if self.rank >= d:

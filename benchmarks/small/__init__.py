@@ -1,0 +1,1 @@
+"""Small data: whether the search helps where rows are few, smooth, rounded or without noise."""

@@ -1,0 +1,137 @@
+"""The command bootstrap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from . import options, outputs
+from .app import app, say, stop, tell
+from .fit import chosen_method
+from .tables import aligned, names_of, target_table
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..mixture._mixture import Mixture
+    from ..studies._bootstrap import Bootstrap
+
+
+@app.command()
+def bootstrap(
+    model: options.Model,
+    data: options.Data,
+    draws: Annotated[int, typer.Option(help="How many refits to rows drawn again.", min=2)] = 50,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Table of all draws: .parquet, .arrow or .csv.")
+    ] = None,
+    seed: options.Seed = 0,
+    epochs: options.Epochs = None,
+    tol: options.Tolerance = 0.1,
+    prior: options.PriorWidth = 0.0,
+    where: Annotated[
+        str | None, typer.Option(help="Use only rows where this holds. Default: what the fit of MODEL said.")
+    ] = None,
+    columns: options.Columns = None,
+    error: options.Errors = None,
+    unit: options.Units = None,
+    correlation: options.Correlation = None,
+    error_pattern: options.ErrorPattern = None,
+    correlation_pattern: options.CorrelationPattern = None,
+    log_prior: options.LogPrior = None,
+    weight: options.Weight = None,
+    bad_rows: options.BadRows = "refuse",
+    skip_bad_files: options.SkipBadFiles = False,
+    force: options.Force = False,
+    device: options.Device = None,
+    dtype: options.Number = None,
+    config: options.Config = None,
+) -> None:  # fmt: skip
+    """Print standard errors of a model's components, from refits to rows drawn again.
+
+    DATA are the rows of the fit. Each refit starts from MODEL, and its components are matched with those of MODEL.
+    """
+    if output is not None:
+        target_table(output, [model, *data, config], force)
+    from ..mixture._mixture import load
+    from ..studies._bootstrap import bootstrap as refit
+
+    mixture = load(model)
+    arguments = options.opening(
+        columns, error, unit, correlation=correlation, error_pattern=error_pattern,
+        correlation_pattern=correlation_pattern, log_prior=log_prior, weight=weight or remembered(mixture, "weight"),
+    )  # fmt: skip
+    source = options.open_for(
+        mixture, data, arguments, where=where or fitted_where(mixture), bad_rows=bad_rows, skip_bad_files=skip_bad_files
+    )
+    say(source.describe())
+    settings = {"epochs": epochs, "tol": tol, "device": device, "dtype": dtype, "method": chosen_method("em", prior)}
+    found = refit(source, mixture, draws, seed, verbose=True, **settings)
+    for line in lines(found):
+        tell(line)
+    if output is not None:
+        write(found, output)
+    if found.interrupted:
+        stop(130, f"interrupted with {len(found.mixtures)} of {draws} draws done")
+
+
+def remembered(mixture: Mixture, name: str) -> Any:
+    """What the fit was told of its rows."""
+    return ((mixture.meta or {}).get("open") or {}).get(name)
+
+
+def fitted_where(mixture: Mixture) -> str | None:
+    """The condition on the rows of the fit."""
+    where = (mixture.meta or {}).get("where")
+    if where is not None:
+        say(f"note: rows where {where}, as in the fit")
+    return where
+
+
+def lines(found: Bootstrap) -> list[str]:
+    """Weights, means and widths of components with their standard errors, the heaviest first."""
+    import numpy as np
+
+    mixture, every = found.mixture, found.mixtures
+    widths = [np.sqrt(np.einsum("kaa->ka", each.covariances)) for each in (mixture, *every)]
+    errors = found.standard_errors()
+    of_widths = np.std(widths[1:], axis=0, ddof=1)
+    means = cells("mean of", mixture, mixture.means, errors.means, errors.weights)
+    sds = cells("sd of", mixture, widths[0], of_widths, errors.weights)
+    return [f"{len(every)} draws", *aligned(means), "", *aligned(sds)]
+
+
+def cells(
+    what: str, mixture: Mixture, values: np.ndarray, errors: np.ndarray, of_weights: np.ndarray
+) -> list[Sequence[str]]:
+    """A header and one line per component."""
+    from ..system.text import measured
+
+    table: list[Sequence[str]] = [("component", "weight", *(f"{what} {name}" for name in names_of(mixture)))]
+    for j in (-mixture.weights).argsort(kind="stable"):
+        both = zip(values[j], errors[j], strict=True)
+        table.append((str(j), measured(mixture.weights[j], of_weights[j]), *(measured(*pair) for pair in both)))
+    return table
+
+
+def write(found: Bootstrap, output: Path) -> None:
+    """One row per draw and component: weight, means and covariances."""
+    from ..catalog.writers import write_blocks
+
+    say(f"{write_blocks(output, blocks(found)):,} rows in {output}")
+
+
+def blocks(found: Bootstrap) -> Iterator[Any]:
+    import numpy as np
+    import pyarrow as pa
+
+    names, mark = names_of(found.mixture), outputs.table_mark()
+    for draw, mixture in enumerate(found.mixtures):
+        columns = {"draw": np.full(mixture.k, draw), "component": np.arange(mixture.k), "weight": mixture.weights}
+        columns |= {f"mean_{name}": mixture.means[:, a] for a, name in enumerate(names)}
+        columns |= {f"cov_{names[b]}_{name}": mixture.covariances[:, a, b]
+                    for a, name in enumerate(names) for b in range(a + 1)}  # fmt: skip
+        yield pa.RecordBatch.from_pydict({name: pa.array(values) for name, values in columns.items()}, metadata=mark)

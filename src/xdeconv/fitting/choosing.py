@@ -1,0 +1,217 @@
+"""Choosing the number of components: trials on parts of the rows, judged by the rows left out, one beside another."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from ..mixture._mixture import Mixture
+from ..rows.data import ArraySource, Source
+from .history import Epoch
+from .judging import Verdict, judged, parts_of
+from .progress import describe_epoch
+from .rescue import NumericalTrouble
+from .result import FitResult
+from .walking import between, ladder, smaller
+
+log = logging.getLogger("xdeconv")
+Criterion = Literal["held-out", "cv", "bic", "aic"]
+Rule = Literal["best", "one-se"]
+Show = Callable[[str, int], None]
+"""Called with a text, and 1 when a trial is done, 0 before."""
+Key = tuple[int, int, int]
+FEW_ROWS = 100_000  # in memory: fewer are judged by cross-validation, more by one part held out
+FOLDS, HELD_OUT = 5, 0.2
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One fit of a selection.
+
+    components      of its mixture
+    above           components of the mixture that it was made of; 0 for a fit of its own
+    fold            which rows it left out
+    score           mean log-likelihood per unit of weight of the rows that judge it
+    weight          the weight of those rows
+    """
+
+    components: int
+    above: int
+    fold: int
+    score: float
+    weight: float
+    seconds: float
+    mixture: Mixture
+
+    @property
+    def key(self) -> Key:
+        """What tells it from the other trials of a selection."""
+        return self.components, self.above, self.fold
+
+
+@dataclass
+class Kept:
+    """Finished trials, in memory."""
+
+    trials: dict[Key, Trial] = field(default_factory=dict)
+
+    def keep(self, trial: Trial) -> None:
+        """Add a trial."""
+        self.trials[trial.key] = trial
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a selection has found so far: trials of each number of components, and what the rows say of them."""
+
+    criterion: Criterion
+    rule: Rule
+    trials: Mapping[int, Sequence[Trial]]
+    verdict: Verdict
+
+    def scores(self) -> np.ndarray:
+        """One per number of components, rising; less is better for bic and aic."""
+        if self.criterion not in ("bic", "aic"):
+            return self.verdict.means
+        each = np.log(self.verdict.weight) if self.criterion == "bic" else 2.0
+        free = np.array([self.trials[k][0].mixture.n_parameters for k in sorted(self.trials)])
+        return -2 * self.verdict.weight * self.verdict.means + each * free
+
+    @property
+    def best(self) -> int:
+        """The choice; one-se: the smallest number that is no worse than the best by one standard error, paired."""
+        sizes, scores = sorted(self.trials), self.scores()
+        if self.criterion in ("bic", "aic"):
+            return sizes[int(np.argmin(scores))]
+        if self.rule == "best":
+            return sizes[int(np.argmax(scores))]
+        away, error = self.verdict.differences()
+        return sizes[int(np.flatnonzero(away + error >= 0)[0])]
+
+
+def usual_criterion(source: Source) -> Criterion:
+    """Cross-validation for rows in memory that are few, else rows held out."""
+    return "cv" if isinstance(source, ArraySource) and source.rows < FEW_ROWS else "held-out"
+
+
+def usual_rule(criterion: Criterion) -> Rule:
+    """The smallest that is as good as the best; of criteria that count parameters themselves, the best."""
+    return "one-se" if criterion in ("cv", "held-out") else "best"
+
+
+@dataclass
+class Choosing:
+    """All that trials share: how to fit, with what settings, parts of the rows, and what is kept and shown."""
+
+    fit: Callable[..., FitResult]
+    settings: Mapping[str, Any]
+    parts: Sequence[tuple[Source, Source]]
+    criterion: Criterion
+    rule: Rule
+    warm: bool = True
+    kept: Kept = field(default_factory=Kept)
+    show: Show = lambda text, done: None
+    done: dict[int, list[Trial]] = field(default_factory=dict)
+
+    def run(self, sizes: Sequence[int]) -> Judgement:
+        """Trials of some numbers of components, the largest first: each smaller mixture is made of a larger one."""
+        for k in sorted(set(sizes) - set(self.done), reverse=True):
+            above = min((size for size in self.done if size > k), default=0) if self.warm else 0
+            before = self.done[above] if above else [None] * len(self.parts)
+            self.done[k] = [self._trial(k, fold, start) for fold, start in enumerate(before)]
+        return self.judgement()
+
+    def run_all(self, rows: int, d: int) -> Judgement:
+        """Trials where nobody says which numbers: up to what the rows may bear, then those around the best."""
+        found = self.run(ladder(rows, d))
+        finer = between(self.done, found.best)
+        return self.run(finer) if finer else found
+
+    def judgement(self) -> Judgement:
+        """What is known so far, all finished numbers judged by the same rows."""
+        sizes = sorted(self.done)
+        mixtures = [[self.done[k][fold].mixture for k in sizes] for fold in range(len(self.parts))]
+        verdict = judged(mixtures, [judge for _, judge in self.parts], **self._where())
+        return Judgement(self.criterion, self.rule, dict(self.done), verdict)
+
+    def last(self, source: Source, k: int) -> FitResult:
+        """The fit to all rows: one of its own, and one from the best of the trials; the better of the two."""
+        name = f"{_name(k)}, all rows"
+        own = self._fit(source, k, None, name)
+        if not self.warm or own.interrupted:
+            return own
+        best = max(self.done[k], key=lambda trial: trial.score)
+        warm = self._fit(source, k, best.mixture, name)
+        return warm if warm.loglik > own.loglik else own
+
+    def _trial(self, k: int, fold: int, above: Trial | None) -> Trial:
+        """One fit, or what was kept of it."""
+        name = _name(k) + (f", fold {fold + 1} of {len(self.parts)}" if len(self.parts) > 1 else "")
+        trial = self.kept.trials.get((k, above.components if above else 0, fold))
+        if trial is None:
+            began = time.monotonic()
+            train, judge = self.parts[fold]
+            mixture = self._fit(train, k, above.mixture if above else None, name).mixture
+            verdict = judged([[mixture]], [judge], **self._where())
+            score, above_k = float(verdict.means[0]), above.components if above else 0
+            trial = Trial(k, above_k, fold, score, verdict.weight, time.monotonic() - began, mixture)
+            self.kept.keep(trial)
+        self.show(f"{name}: log-likelihood {trial.score:.4f}", 1)
+        return trial
+
+    def _fit(self, source: Source, k: int, start: Mixture | None, name: str) -> FitResult:
+        seed, user, method = self.settings["seed"], self.settings.get("callback"), self.settings.get("method")
+
+        def callback(record: Epoch) -> None:
+            self.show(f"{name}: {describe_epoch(record)}", 0)
+            if user is not None:
+                user(record)
+
+        settings = {**self.settings, "callback": callback}
+        try:
+            if start is not None:
+                if start.k > k:
+                    start = smaller(start, k, source, seed, None if method is None else method.prior)
+                settings |= {"mixture": start, "moves": "none", "restarts": 1}
+            result = self.fit(source, None if start else k, **settings)
+        except NumericalTrouble as trouble:
+            raise NumericalTrouble(f"{name}: {trouble}") from trouble
+        if result.interrupted:
+            raise KeyboardInterrupt
+        return result
+
+    def _where(self) -> dict[str, Any]:
+        return {name: self.settings.get(name) for name in ("device", "dtype", "options")}
+
+
+def chosen_components(fit: Callable[..., FitResult], source: Source, settings: Mapping[str, Any]) -> tuple[int, str]:
+    """How many components ``fit(source, "auto")`` takes, and a note that says how they were chosen."""
+    refuse_named(source, settings.get("method"))
+    criterion = usual_criterion(source)
+    parts, _ = parts_of(source, criterion, min(FOLDS, source.rows), HELD_OUT, settings["seed"])
+    choosing = Choosing(fit, settings, parts, criterion, usual_rule(criterion))
+    found = choosing.run_all(source.rows, source.dim)
+    top, how = max(found.trials), "cross-validation" if criterion == "cv" else "rows held out"
+    note = f"{found.best} of 1 to {top} components chosen by {how}, within one standard error of the best"
+    if found.best == top and top > 1:
+        note += "; it is the most that was tried: more may be better (xd.select tries any)"
+    log.info(note)
+    return found.best, note
+
+
+def refuse_named(source: Source, method: Any) -> None:
+    """Refuse what names components: their number cannot be chosen then."""
+    if source.has_log_prior:
+        raise ValueError("log_prior has a column for each component, so the number of components cannot be chosen: "
+                         "leave it out")  # fmt: skip
+    if method is not None and method.fixed is not None:
+        raise ValueError("Fixed parameters name components, so their number cannot be chosen: say how many")
+
+
+def _name(k: int) -> str:
+    return f"{k} component{'s' * (k > 1)}"

@@ -1,0 +1,85 @@
+"""Walking down in the number of components: each mixture is made of the next larger one, by merging what costs least.
+
+Fewer components from many good ones are as good as a fit of their own (the log-likelihoods of plain fits and of such a
+walk differ by less than a nat in most cases, either way), and all of a walk costs about half of its largest fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+
+from ..kernels.parameters import Parameters
+from ..methods.em import all_weights
+from ..methods.prior import Prior
+from ..mixture._mixture import Mixture
+from ..rows.data import Source
+from ..search.pruning import pruned
+from ..system.threads import small_algebra
+from .beside import beside
+
+POOL_ROWS = 1 << 15  # rows that say which components to merge
+MOST = 64  # components that are tried where nobody says how many
+EACH = 5  # rows per free number of a component, at least, of the largest mixture that is tried
+EVERY = 12  # components up to which every number is a rung
+RATIO = 1.18  # of one rung to the next, above
+
+
+def smaller(mixture: Mixture, k: int, source: Source, seed: int, prior: Prior | None = None) -> Mixture:
+    """A mixture of k components made of a larger one, by merging and removing those that cost least.
+
+    Parameters
+    ----------
+    mixture : Mixture
+        Of more than k components.
+    k : int
+        How many are to be left.
+    source : Source
+        The rows that it was fitted to.
+    seed : int
+        Which of many rows judge.
+    prior : Prior, optional
+        That of the fit.
+
+    Returns
+    -------
+    Mixture
+    """
+    shift, scale = mixture.mean(), np.sqrt(np.maximum(np.diag(mixture.covariance()), 1e-300))
+    rows = beside(source, mixture.background).sample(POOL_ROWS, seed).to("cpu", torch.float64)
+    rows = rows.standardized(torch.from_numpy(shift), torch.from_numpy(scale))
+    own = None if prior is None else prior.standardized(scale.tolist()).scaled(rows.n / max(source.rows, 1))
+    with small_algebra():
+        left = pruned(Parameters(*mixture.transformed(-shift / scale, 1 / scale).tensors()), k, rows, own)
+    weights = all_weights(left.log_weights, mixture.background is not None)
+    found = Mixture.from_tensors(weights, left.means, left.covariances).transformed(shift, scale)
+    return found.with_(labels=mixture.labels, units=mixture.units, background=mixture.background)
+
+
+def ladder(rows: int, d: int) -> list[int]:
+    """Numbers of components to try first where nobody says which: every small one, then in steps of a sixth.
+
+    >>> ladder(400, 2)
+    [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]
+    >>> ladder(10**6, 2)[-6:]
+    [29, 34, 40, 47, 55, 64]
+    """
+    top = max(1, min(MOST, rows // (EACH * (1 + d + d * (d + 1) // 2))))
+    rungs = [top]
+    while rungs[-1] > EVERY + 1:
+        rungs.append(max(EVERY, int(rungs[-1] / RATIO)))
+    return [*range(1, rungs[-1]), *reversed(rungs)]
+
+
+def between(tried: Iterable[int], chosen: int) -> list[int]:
+    """The numbers not tried yet that lie between a choice and its neighbours.
+
+    >>> between([1, 2, 4, 8], 4)
+    [3, 5, 6, 7]
+    """
+    known = sorted(tried)
+    low = max((k for k in known if k < chosen), default=chosen)
+    high = min((k for k in known if k > chosen), default=chosen)
+    return [k for k in range(low + 1, high) if k not in known]

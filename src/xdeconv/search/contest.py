@@ -1,0 +1,91 @@
+"""A contest of starts on few rows: many are fitted side by side for some passes, and the best go on.
+
+Where rows are few, EM from one start ends in one of many places that differ by a few nats, which no move of a component
+is sure to tell from chance; but passes cost next to nothing. Each start is a group of all rows with components of its
+own (:func:`xdeconv.kernels.accumulate_groups`), so that a pass of all starts is one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .. import kernels
+from ..kernels import Groups
+from ..kernels.options import DEFAULT, Options
+from ..kernels.parameters import Parameters
+from ..methods.prior import Prior
+from ..rows.batch import Batch
+from .trials import em_step, penalty
+
+PAIRS = 100_000  # of row and component that a pass of all starts may cost
+MOST_STARTS = 24
+HEATS = ((20, 8), (40, 3))  # passes, and how many starts go on after them
+
+
+def contest(
+    start: Callable[[int], Parameters],
+    batch: Batch,
+    k: int,
+    fewest: int,
+    prior: Prior | None = None,
+    options: Options = DEFAULT,
+) -> list[Parameters]:
+    """The best starts, each after some EM passes over a batch, the best first; as many start as passes are cheap.
+
+    Parameters
+    ----------
+    start : callable
+        Makes a start of k components from a number.
+    batch : Batch
+        The rows, all of which every start sees.
+    k : int
+        Components of a start.
+    fewest : int
+        Starts, at least: where no more would be cheap.
+    prior : Prior, optional
+        Of all rows of the batch.
+    options : Options
+        How kernels compute.
+
+    Returns
+    -------
+    list of Parameters
+        At most three.
+    """
+    count = int(np.clip(PAIRS // max(1, batch.n * k), fewest, MOST_STARTS))
+    parts = zip(*(start(number) for number in range(count)), strict=True)
+    parameters = Parameters(*(torch.stack(tensors) for tensors in parts))
+    rows = kernels.for_groups(batch, parameters.d, options)
+    for passes, most in HEATS:
+        parameters = _heat(parameters, rows, passes, most, prior)
+    return [Parameters(*tensors) for tensors in zip(*parameters, strict=True)]
+
+
+def _heat(
+    parameters: Parameters, rows: kernels.RowsForGroups, passes: int, most: int, prior: Prior | None
+) -> Parameters:
+    """The best of some starts after some passes, the best first."""
+    total = float(rows.batch.total_weight())
+    for _ in range(passes):
+        sums = kernels.accumulate_groups(*parameters, rows, _all_rows(rows.batch, parameters))
+        parameters = em_step(parameters, sums, total, prior)
+    last = kernels.accumulate_groups(*parameters, rows, _all_rows(rows.batch, parameters))
+    loglik = last.loglik.cpu() + penalty(parameters, prior)
+    value = torch.where(loglik.isfinite(), loglik, -torch.inf)
+    best = value.argsort(descending=True, stable=True)[:most]
+    return parameters.pick(best.to(parameters.means.device))
+
+
+def _all_rows(batch: Batch, parameters: Parameters) -> Groups:
+    """Every row in each of some groups, with nothing behind it, or the background that its weights leave."""
+    n, times = batch.n, len(parameters.means)
+    weight = torch.ones(n, dtype=torch.float64) if batch.weight is None else batch.weight.double().cpu()
+    behind: Tensor = torch.full((times * n,), -torch.inf, dtype=torch.float64)
+    if batch.background is not None:
+        left = (1 - parameters.log_weights.double().exp().sum(1)).clamp(min=0.0).log().cpu()
+        behind = (left[:, None] + batch.background.double().cpu()).flatten()
+    return Groups(torch.arange(n).repeat(times), n * torch.arange(times + 1), behind, weight.repeat(times))

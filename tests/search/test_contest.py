@@ -1,0 +1,55 @@
+"""A contest of starts on few rows."""
+
+import numpy as np
+import torch
+
+import xdeconv as xd
+from xdeconv.fitting.initial import Start, start_mixture
+from xdeconv.kernels.parameters import Parameters
+from xdeconv.rows.batch import Batch
+from xdeconv.rows.data import ArraySource
+from xdeconv.search.contest import HEATS, MOST_STARTS, contest
+from xdeconv.search.passes import em_passes, total_log_prob
+
+TRUTH = xd.Mixture([0.5, 0.3, 0.2], [[0, 0], [1.5, 0.5], [0, 2]], [np.eye(2), 0.5 * np.eye(2), np.eye(2)])
+
+
+def rows(n=400, weight=None):
+    noise = np.random.default_rng(0).uniform(0.05, 0.5, size=(n, 2))
+    return Batch.from_arrays(TRUTH.sample(n, seed=1, noise=noise), noise, weight=weight)
+
+
+def start_on(batch, seen=None):
+    def start(number):
+        if seen is not None:
+            seen.append(number)
+        return Parameters(*start_mixture(ArraySource(batch), 3, Start(), number, torch.ones(2)).tensors("cpu"))
+
+    return start
+
+
+def test_the_winner_is_the_best_of_all_starts_after_as_many_passes():
+    batch = rows()
+    start = start_on(batch)
+    found = contest(start, batch, 3, 2)
+    passes = sum(count for count, _ in HEATS)
+    alone = [em_passes(start(s), batch, passes) for s in range(MOST_STARTS)]
+    values = [total_log_prob(p, batch) for p in alone]
+    assert total_log_prob(found[0], batch) > np.sort(values)[-5]
+    assert min(abs(total_log_prob(found[0], batch) - v) for v in values) < 1e-6
+
+
+def test_the_best_comes_first_and_weights_sum_to_one():
+    batch = rows(weight=np.random.default_rng(2).uniform(0.5, 2.0, 400))
+    found = contest(start_on(batch), batch, 3, 2)
+    values = [total_log_prob(p, batch) for p in found]
+    assert values == sorted(values, reverse=True)
+    for p in found:
+        assert abs(float(p.log_weights.exp().sum()) - 1) < 1e-9
+
+
+def test_many_rows_have_few_starts():
+    seen = []
+    batch = rows(30_000)
+    contest(start_on(batch, seen), batch, 3, 2)
+    assert seen == [0, 1]
