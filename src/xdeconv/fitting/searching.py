@@ -11,8 +11,10 @@ from ..mixture._mixture import Mixture
 from ..rows.batch import Batch
 from ..rows.data import ArraySource, Source
 from ..rows.resident import ResidentSource
+from ..search.aim import aim_of
 from ..search.exploring import explore
 from ..search.moves import Found, Search
+from ..system.progress import tell
 from ..system.ranks import from_first, made_by_first, world
 from .beside import FIRST_SHARE, with_share
 from .excess import excess_start
@@ -26,6 +28,7 @@ def explored(workspace: Workspace, restart: int) -> tuple[Mixture, int | None]:
     plan, frame = workspace.plan, workspace.frame
     if plan.given is not None and restart == 0:
         return _from_given(workspace, with_share(frame.into(plan.given), plan.background))
+    tell("looking for a start")
     seed = plan.seed + 7919 * restart
     if plan.moves is None or plan.components == 1:
         return made_by_first(lambda: _plain_start(workspace, seed), plan.device), None
@@ -100,8 +103,8 @@ def _pool(workspace: Workspace, rng: np.random.Generator) -> Batch:
 
 
 def _prior(workspace: Workspace, pool: Batch) -> Prior | None:
-    """The prior's share for the pool."""
-    prior = workspace.method.prior
+    """The prior's share for the pool, and the structure of covariances."""
+    prior = aim_of(workspace.method.prior, workspace.method.covariance)
     return None if prior is None else prior.scaled(float(pool.total_weight()) / workspace.total)
 
 

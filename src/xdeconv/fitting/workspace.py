@@ -17,6 +17,7 @@ from ..methods import Method, Prior, State
 from ..rows.batch import Batch
 from ..rows.data import Source
 from ..rows.resident import Cache, Place, placed
+from ..system.progress import tell
 from ..system.ranks import from_first, made_by_first, rank, world
 from .frame import Frame
 from .full_pass import score_of, stats_of, summed, weight_of
@@ -55,6 +56,7 @@ class Workspace:
         cache: Cache | None, rescue: tuple[float, ...] | None = None,
     ) -> Workspace:  # fmt: skip
         """Put rows where the plan wants them, in the frame, and count them."""
+        tell("reading rows")
         where = Place(frame.shift, frame.scale, plan.device, dtype, cache, rank(), world(), plan.seed)
         train, said = placed(raw, where)
         size = plan.batch_rows
@@ -132,10 +134,11 @@ class Workspace:
         return abs(scores[0] - scores[1]) < COARSE * (1 + abs(scores[1]))
 
     def validation(self, state: State) -> float | None:
-        """The score of the rows held out, if there are any."""
+        """The score of the rows held out, if there are any, by the mixture that the fit would now return."""
         if self.held_out is None:
             return None
-        found = self.score(state.parameters(), self.held_out)
+        mixture = self.method.mixture(state)
+        found = self.score(Parameters(*mixture.tensors(self.plan.device)), self.held_out)
         if not found > -torch.inf:
             raise NumericalTrouble("the likelihood of the rows held out is not finite")
         return found

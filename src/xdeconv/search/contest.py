@@ -23,6 +23,7 @@ from .trials import em_step, penalty
 
 PAIRS = 100_000  # of row and component that a pass of all starts may cost
 MOST_STARTS = 24
+SAME = 0.1  # nats: of starts that are no further apart, one is enough
 HEATS = ((20, 8), (40, 3))  # passes, and how many starts go on after them
 
 
@@ -76,8 +77,9 @@ def _heat(
     last = kernels.accumulate_groups(*parameters, rows, _all_rows(rows.batch, parameters))
     loglik = last.loglik.cpu() + penalty(parameters, prior)
     value = torch.where(loglik.isfinite(), loglik, -torch.inf)
-    best = value.argsort(descending=True, stable=True)[:most]
-    return parameters.pick(best.to(parameters.means.device))
+    value, best = value.sort(descending=True, stable=True)
+    unlike = value.diff(prepend=value.new_full((1,), torch.inf)).abs() > SAME * total / rows.batch.n
+    return parameters.pick(best[unlike][:most].to(parameters.means.device))
 
 
 def _all_rows(batch: Batch, parameters: Parameters) -> Groups:

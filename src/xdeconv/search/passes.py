@@ -14,6 +14,7 @@ from ..methods import EM
 from ..methods.em import EMState, all_weights
 from ..methods.prior import Prior
 from ..rows.batch import Batch
+from .aim import structure_of
 
 ROUNDING = 1e-9  # of weights: less was left by no background
 
@@ -22,9 +23,10 @@ def em_passes(
     parameters: Parameters, batch: Batch, count: int, prior: Prior | None = None, options: Options = DEFAULT
 ) -> Parameters:
     """Parameters after some EM passes over a batch; a prior weighs against these rows."""
-    method, (log_weights, means, covariances) = EM(prior=prior), parameters
-    weights = all_weights(log_weights, batch.background is not None)
-    state = EMState(weights, means, covariances, torch.zeros((), dtype=torch.float64, device=means.device))
+    method, seen = EM(prior=prior, covariance=structure_of(prior)), torch.zeros((), dtype=torch.float64)
+    weights = all_weights(parameters.log_weights, batch.background is not None)
+    blank = EMState(weights, *parameters[1:], seen.to(parameters.means.device))
+    state = method.moved(blank, parameters)
     for _ in range(count):
         stats = kernels.accumulate(*state.parameters(), batch, options)
         state = method.update(state, stats, float(stats.rows))
