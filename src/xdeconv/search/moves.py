@@ -22,7 +22,7 @@ from ..methods.prior import Prior
 from ..rows.batch import Batch
 from ..system.progress import tell
 from .aim import structure_of
-from .passes import em_passes, total_log_prob
+from .passes import em_passes, shared, total_log_prob
 from .pool import Pool
 from .splits import WAYS
 from .trials import Change, Effort, removals, try_merges, try_splits
@@ -272,4 +272,4 @@ def _applied(parameters: Parameters, chosen: list[tuple[Change, Change]]) -> Par
         places = [*split.old, *free.old]
         for target, *parts in zip((log_weights, means, V), split.new, free.new, strict=True):
             target[places] = torch.cat(parts)
-    return Parameters(log_weights.log_softmax(0), means, V)
+    return Parameters(shared(log_weights, [parameters]), means, V)
