@@ -282,7 +282,7 @@ def test_impossible_rows_are_refused_or_dropped(column, value, message, tmp_path
     columns[column][217] = value
     path = tmp_path / "rows.parquet"
     pq.write_table(arrow_table(columns, nulls=False), path, row_group_size=100)
-    with pytest.raises(ValueError, match=rf"rows\.parquet, row 217: {message}"):
+    with pytest.raises(ValueError, match=rf"rows\.parquet, row 217 in row group 2: {message}"):
         loaded(path)
     source = open_catalog(path, FEATURES, bad_rows="drop", memory=False)
     assert source.rows == 299

@@ -316,3 +316,15 @@ def test_the_error_of_a_galactic_longitude_is_one_on_the_sky():
     table = pandas.DataFrame({"l": [10.0], "b": [60.0], "l_error": [0.5], "b_error": [0.5]})
     source = open_catalog(table, ["l", "b"], unit={"l_error": "deg", "b_error": "deg"})
     np.testing.assert_allclose(np.diag(source.load().batch.covariance().numpy()[0]), [1.0, 0.25])
+
+
+def test_a_store_remembers_transforms_as_a_model_does(path, tmp_path):
+    """Both keep what they read by in one form: our own transforms by name, functions not at all."""
+    turn = xd.sky.rotation((30.0, 60.0), (10.0, 0.0))
+    reading = {"columns": ["phi1", "phi2"], "derive": [turn]}
+    prepare(path, tmp_path / "turned", reading=reading)
+    stored, plain = xd.open(tmp_path / "turned"), xd.open(path, **reading)
+    assert stored.labels == ("phi1", "phi2")
+    ours, right = (np.sort(source.load().batch.x.numpy(), axis=1) for source in (stored, plain))
+    np.testing.assert_array_equal(ours, right)
+    assert stored.opening() == plain.opening()

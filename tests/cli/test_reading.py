@@ -10,8 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import xdeconv as xd
-from xdeconv.catalog import remembered, remembering
-from xdeconv.cli import options
+from xdeconv.catalog import remembering
 
 ROWS = 300
 
@@ -97,8 +96,7 @@ def test_the_command_knows_all_that_a_model_may_remember():
         "skip_bad_files",
         "memory",
     }
-    assert set(options.KINDS) == said | {remembering.FUNCTIONS}
-    assert set(remembered.KEYS) <= set(options.KINDS)
+    assert set(remembering.KINDS) == said | {remembering.FUNCTIONS}
 
 
 def test_what_transforms_a_model_remembers_is_read_by_the_command(tmp_path, call):

@@ -194,7 +194,7 @@ def put(name, value):
 )
 def test_file_row_and_column_are_named(column, value, message):
     table = FarDown(put(column, value))
-    with pytest.raises(ValueError, match=rf"catalogue\.parquet, row 12345678: {message}"):
+    with pytest.raises(ValueError, match=rf"catalogue\.parquet, row 12345678 in row group 7: {message}"):
         xd.fit(xd.open(table, ["x", "y"]), 2)
     source = xd.open(table, ["x", "y"], bad_rows="drop")
     assert xd.fit(source, 2, epochs=2).mixture.meta["fit"]["rows"] == N - 1
@@ -217,7 +217,7 @@ def test_the_command_refuses_or_counts(path, tmp_path):
     command = ["fit", str(path), "--columns", "x,y", "-k", "1", "-o", str(tmp_path / "m.safetensors"), "--epochs", "2"]
     refused = CliRunner().invoke(app, command)
     assert refused.exit_code != 0
-    assert "rows.parquet, row 5: x_error is negative" in str(refused.exception)
+    assert "rows.parquet, row 5 in row group 0: x_error is negative" in str(refused.exception)
     dropped = CliRunner().invoke(app, [*command, "--bad-rows", "drop"])
     assert dropped.exit_code == 0, dropped.output
     assert "3 rows with impossible errors were dropped" in dropped.output

@@ -1,7 +1,6 @@
 """Threads that are kept: work is done, what it raises arrives, threads are used again, and none survives a fork."""
 
 import multiprocessing
-import os
 import threading
 import time
 
@@ -55,91 +54,6 @@ def test_idle_threads_are_few():
     for task in tasks:
         task.wait()
     assert len(workers._idle["test few"]) <= workers.KEPT
-
-
-@pytest.mark.parametrize("many", [1, 2, 5])
-def test_a_total_is_added_in_order_by_any_number_of_threads(many, monkeypatch):
-    monkeypatch.setattr(workers, "threads", lambda: many)
-    values = torch.randn(100, 7, generator=torch.Generator().manual_seed(0)) * 10.0 ** torch.arange(100)[:, None].sin()
-    expected = values[0].clone()
-    for value in values[1:]:
-        expected += value
-
-    def slowly(i):
-        time.sleep(0.001 * (i % 3))
-        return values[i]
-
-    assert torch.equal(workers.total(range(100), slowly), expected)
-    assert workers.total([], slowly) is None
-
-
-def test_work_of_a_total_has_one_thread():
-    assert workers.total(range(4), lambda _: torch.tensor(workers.threads())) == 4
-
-
-def test_a_total_stops_at_the_first_problem():
-    drawn = []
-
-    def items():
-        for i in range(1000):
-            drawn.append(i)
-            yield i
-
-    def value(i):
-        if i == 3:
-            raise ZeroDivisionError
-        return torch.zeros(())
-
-    with pytest.raises(ZeroDivisionError):
-        workers.total(items(), value)
-    assert len(drawn) < 100
-    before = workers.threads()
-    assert before == min(torch.get_num_threads(), len(os.sched_getaffinity(0)))
-
-
-def test_an_interrupt_stops_the_other_threads(monkeypatch):
-    monkeypatch.setattr(workers, "threads", lambda: 3)
-    drawn, closed = [], []
-
-    def items():
-        try:
-            for i in range(10_000):
-                drawn.append(i)
-                yield i
-        finally:
-            closed.append(True)
-
-    def value(i):
-        if threading.current_thread() is threading.main_thread():
-            raise KeyboardInterrupt
-        time.sleep(0.001)
-        return torch.zeros(())
-
-    with pytest.raises(KeyboardInterrupt):
-        workers.total(items(), value)
-    seen = len(drawn)
-    time.sleep(0.05)
-    assert len(drawn) == seen < 100
-    assert closed == [True]
-
-
-def test_a_thread_that_cannot_start_stops_the_others(monkeypatch):
-    monkeypatch.setattr(workers, "threads", lambda: 4)
-    start, started = workers.begin, []
-
-    def limited(kind, work):
-        started.append(kind)
-        if len(started) == 3:
-            raise RuntimeError("can't start new thread")
-        return start(kind, work)
-
-    monkeypatch.setattr(workers, "begin", limited)
-    drawn = []
-    with pytest.raises(RuntimeError, match="can't start"):
-        workers.total((drawn.append(i) or i for i in range(100_000)), lambda _: torch.zeros(()))
-    seen = len(drawn)
-    time.sleep(0.05)
-    assert len(drawn) == seen < 100_000
 
 
 def test_work_has_the_callers_number_of_torch_threads():

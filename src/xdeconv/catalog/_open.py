@@ -11,7 +11,7 @@ from . import finding
 from .conventions import PRESETS
 from .expressions import Condition
 from .readers import Table, open_table
-from .remembered import remembered
+from .remembering import completed
 from .stream import CatalogSource
 
 
@@ -120,7 +120,7 @@ def open_source(
     """As :func:`open`, without the warning: ``source.unexplained`` tells of features without noise."""
     given = with_preset({"columns": [columns] if isinstance(columns, str) else columns, **said}, preset)
     table = open_table(data, names=given["columns"], skip_bad_files=skip_bad_files)
-    given = remembered(table, given)
+    given = completed(table, given)
     arguments = _arguments(given, table)
     choices = finding.Choices(**arguments)
     recipe = finding.find_recipe(choices, table.columns, table.units, table.name)

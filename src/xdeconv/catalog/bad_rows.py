@@ -43,6 +43,13 @@ def bad_rows(recipe: Recipe, columns: Columns, x: Array, noise: Array | None) ->
     return bad, first
 
 
+def undefined(recipe: Recipe, columns: Columns, x: Array) -> bool:
+    """Whether some row has a derived value that is not defined, or an impossible weight or log-prior."""
+    if not (recipe.transforms or recipe.weight or recipe.log_prior):
+        return False
+    return any(bool(rows.any()) for _, _, rows in _values(recipe, columns, x))
+
+
 def _values(recipe: Recipe, columns: Columns, x: Array) -> list[tuple[str, str, Array]]:
     found = []
     made = {name: t for t in recipe.transforms for name in t.outputs}
@@ -70,7 +77,7 @@ def _priors(recipe: Recipe, columns: Columns) -> list[tuple[str, str, Array]]:
 
 def _errors(recipe: Recipe, found: Evaluated) -> list[tuple[str, str, Array]]:
     problems = []
-    observed = ~np.isnan(found.x)
+    observed = ~np.isnan(np.stack(found.x))
     users = _users(found)
     for source, features in users.items():
         seen = observed[features].any(axis=0)
@@ -94,7 +101,7 @@ def _users(found: Evaluated) -> dict[str, list[int]]:
 
 def _correlations(recipe: Recipe, found: Evaluated) -> list[tuple[str, str, Array]]:
     problems = []
-    observed = ~np.isnan(found.x)
+    observed = ~np.isnan(np.stack(found.x))
     users = _users(found)
     for (s, t), r in found.correlations.items():
         if s not in users or t not in users:

@@ -20,19 +20,20 @@ class Part:
     low: float
     high: float
 
-    def mask(self, piece: int, start: int, rows: int) -> Array:
-        """Which rows of a piece belong to it."""
-        places = (np.uint64(piece) << np.uint64(40)) + np.arange(start, start + rows, dtype=np.uint64)
+    def mask(self, piece: int, position: Array) -> Array:
+        """Which rows of a piece, by their places in it, belong to the part."""
+        places = (np.uint64(piece) << np.uint64(40)) + position.astype(np.uint64)
         return within(places, self.seed, self.low, self.high)
 
 
 @dataclass(frozen=True)
 class Block:
-    """Raw columns of some rows of a piece, and the rows' places in it."""
+    """Raw columns of some rows of a piece, and the rows' places in it; ``checked``: none of them is bad."""
 
     columns: Mapping[str, Array]
     piece: int
     position: Array
+    checked: bool = False
 
     @property
     def n(self) -> int:
@@ -44,7 +45,8 @@ class Block:
 
     def take(self, rows: Array | slice) -> Block:
         """Some of the rows."""
-        return Block({name: column[rows] for name, column in self.columns.items()}, self.piece, self.position[rows])
+        columns = {name: column[rows] for name, column in self.columns.items()}
+        return Block(columns, self.piece, self.position[rows], self.checked)
 
 
 def join(blocks: Sequence[Block]) -> Block:
@@ -53,7 +55,8 @@ def join(blocks: Sequence[Block]) -> Block:
         return blocks[0]
     names = blocks[0].columns
     columns = {name: np.concatenate([block.columns[name] for block in blocks]) for name in names}
-    return Block(columns, blocks[0].piece, np.concatenate([block.position for block in blocks]))
+    checked = all(block.checked for block in blocks)
+    return Block(columns, blocks[0].piece, np.concatenate([block.position for block in blocks]), checked)
 
 
 def gathered(blocks: Iterator[Block], rows: int) -> Iterator[list[Block]]:

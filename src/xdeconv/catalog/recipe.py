@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from ..rows.batch import packed_size
 from ..rows.tables import exact_floats
 from .expressions import Columns
-from .transforms import Formula, Transform
+from .transforms import Formula, Plain, Transform
 
 Array = np.ndarray
-STRIP = 1 << 14  # rows whose intermediate columns stay in the processor's cache
 
 
 @dataclass(frozen=True)
@@ -44,6 +42,8 @@ class Deviation:
 
     def value(self, columns: Columns) -> Any:
         """The standard deviation in each row, or one for all."""
+        if isinstance(self.source, Plain) and self.factor == 1.0 and self.latitude is None and self.inflate is None:
+            return as_read(columns[self.source.column], self.source.column)
         sd = self.source if isinstance(self.source, float) else self._read(self.source, columns)
         sd = sd * self.factor if self.factor != 1.0 else sd
         if self.latitude:
@@ -68,6 +68,11 @@ def floats(values: Array, name: str) -> Array:
     return exact_floats(values, f"column {name}")
 
 
+def as_read(values: Array, name: str) -> Array:
+    """A column of numbers as it was read where that is float32, else as :func:`floats` has it."""
+    return values if values.dtype == np.float32 and values.dtype.isnative else floats(values, name)
+
+
 @dataclass(frozen=True)
 class Quantity:
     """A raw column: what is subtracted, what replaces missing values, and its noise as {source: coefficient}."""
@@ -88,6 +93,11 @@ class Quantity:
         if self.offset is not None:
             x = x - (self.offset if isinstance(self.offset, float) else self.offset.value(columns))
         return x if self.fill is None else np.where(np.isnan(x), self.fill, x)
+
+    def line(self, columns: Columns) -> Array:
+        """Its value in each row as it was read, float32 or float64, where nothing is to be done to it."""
+        plain = self.offset is None and self.fill is None
+        return as_read(columns[self.column], self.column) if plain else self.value(columns)
 
 
 @dataclass(frozen=True)
@@ -160,7 +170,8 @@ class Recipe:
 
     def evaluate(self, columns: Columns) -> Evaluated:
         """Values, noise sources and slopes of some rows."""
-        raw = {name: quantity.value(columns) for name, quantity in self.quantities.items()}
+        inputs = {name for transform in self.transforms for name in transform.inputs}
+        raw = {name: self.quantities[name].value(columns) for name in inputs}
         values: dict[str, Array] = {}
         slopes: dict[str, Mapping[str, Any]] = {}
         for transform in self.transforms:
@@ -168,12 +179,13 @@ class Recipe:
                 values[name], slopes[name] = np.asarray(value, dtype=float), self._through(partials)
         for name in self.features:
             if name not in values:
-                values[name], slopes[name] = raw[name], self.quantities[name].terms
+                values[name], slopes[name] = self.quantities[name].line(columns), self.quantities[name].terms
         deviations = {name: deviation.value(columns) for name, deviation in self.deviations.items()}
-        correlations = {pair: floats(columns[c], c) if isinstance(c, str) else float(c)
+        correlations = {pair: as_read(columns[c], c) if isinstance(c, str) else float(c)
                         for pair, c in self.correlations.items()}  # fmt: skip
-        x = np.array([values[name] for name in self.features])
-        return Evaluated(x, [slopes[name] for name in self.features], deviations, correlations)
+        return Evaluated(
+            [values[name] for name in self.features], [slopes[name] for name in self.features], deviations, correlations
+        )
 
     def _through(self, partials: Mapping[str, Any]) -> dict[str, Any]:
         """Derivatives with respect to noise sources from those with respect to raw columns."""
@@ -195,39 +207,6 @@ class Recipe:
         R[np.ix_(at, at)] = made.directions(raw)
         return R
 
-    def assemble(
-        self, parts: Sequence[Columns], frame: Frame | None = None, new: Callable[[tuple[int, int]], Array] = np.empty
-    ) -> tuple[Array, Array | None]:
-        """Values (p, n) with NaN for missing, and noise as a Batch wants it: packed, diagonal, one column, or None.
-
-        The rows are those of all parts. With a frame, both are in its coordinates; ``new`` makes the arrays.
-        """
-        kind, p = self.kind, len(self.features)
-        lengths = [len(next(iter(part.values()))) for part in parts]
-        x = new((p, sum(lengths)))
-        lines = {"none": 0, "shared": p, "diagonal": p, "full": packed_size(p)}[kind]
-        noise = new((lines, 1 if kind == "shared" else sum(lengths)))
-        start = 0
-        for part, length in zip(parts, lengths, strict=True):
-            for first in range(0, length, STRIP):
-                columns = {name: column[first : first + STRIP] for name, column in part.items()}
-                at = slice(start + first, start + min(first + STRIP, length))
-                self._strip(columns, frame, kind, x[:, at], noise if kind == "shared" else noise[:, at])
-            start += length
-        return x, None if kind == "none" else noise
-
-    def _strip(self, columns: Columns, frame: Frame | None, kind: str, x: Array, noise: Array) -> None:
-        """A few rows into their places."""
-        found = self.evaluate(columns)
-        if frame is not None:
-            found.x[:] -= frame.shift[:, None]
-            found.x[:] /= frame.scale[:, None]
-        x[:] = found.x
-        if kind == "shared":
-            noise[:, 0] = found.constants() if frame is None else found.constants() / frame.scale**2
-        elif kind != "none":
-            found.covariance(noise, kind == "full", None if frame is None else frame.scale)
-
 
 @dataclass(frozen=True)
 class Frame:
@@ -239,9 +218,12 @@ class Frame:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Some rows: features (p, n), the slope of each with respect to noise sources, deviations and correlations."""
+    """Some rows: features (p of (n,)), the slope of each with respect to noise sources, deviations and correlations.
 
-    x: Array
+    Columns that need no arithmetic are as they were read, float32 among them.
+    """
+
+    x: Sequence[Array]
     slopes: Sequence[Mapping[str, Any]]
     deviations: Mapping[str, Any]
     correlations: Mapping[tuple[str, str], Any]
@@ -250,42 +232,3 @@ class Evaluated:
         """Variances (p,) of features whose deviations are numbers."""
         each = [sum((k * self.deviations[s]) ** 2 for s, k in slope.items()) for slope in self.slopes]
         return np.array(each, dtype=float)
-
-    def covariance(self, out: Array, full: bool, scale: Array | None = None) -> None:
-        """J C J^T into ``out``: packed lower triangles, or the diagonal alone; 0 where a value is missing."""
-        known = {pair: _known(r) for pair, r in self.correlations.items()}
-        parts = [self._scaled(a, 1.0 if scale is None else 1.0 / scale[a]) for a in range(len(self.x))]
-        for a in range(len(self.x)):
-            for b in range(a + 1) if full else (a,):
-                _entry(parts[a], parts[b], known, out[packed_size(a) + b if full else a])
-
-    def _scaled(self, a: int, factor: float) -> dict[str, Any]:
-        """Slope times deviation of each source of a feature, 0 where its value is missing."""
-        missing = np.isnan(self.x[a])
-        parts = {source: (slope * factor) * self.deviations[source] for source, slope in self.slopes[a].items()}
-        return {s: np.where(missing, 0.0, part) for s, part in parts.items()} if missing.any() else parts
-
-
-def _known(r: Any) -> Any:
-    """Correlations with 0 where there is none."""
-    gaps = np.isnan(r)
-    return np.where(gaps, 0.0, r) if gaps.any() else r
-
-
-def _entry(left: Mapping[str, Any], right: Mapping[str, Any], known: Mapping[tuple[str, str], Any], out: Array) -> None:
-    """The sum over pairs of sources into one line of the covariance."""
-    empty = True
-    for s, u in left.items():
-        for t, v in right.items():
-            r = 1.0 if s == t else known.get((s, t), known.get((t, s), 0.0))
-            if isinstance(r, float) and r == 0.0:
-                continue
-            direct = empty and out.dtype == np.float64
-            product = np.multiply(u, v, out=out if direct else None)
-            if not (isinstance(r, float) and r == 1.0):
-                product = np.multiply(product, r, out=out if direct else None)
-            if not direct:
-                out[:] = product if empty else out + product
-            empty = False
-    if empty:
-        out[:] = 0.0

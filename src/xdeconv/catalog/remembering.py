@@ -1,4 +1,4 @@
-"""How a catalogue was opened, as JSON: a model remembers it, and reads other rows in the same way."""
+"""How a catalogue was opened, as JSON: models and stores remember it, and rows are read again in the same way."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ import numpy as np
 from .coordinates import Rotation
 from .expressions import Expression
 from .finding import as_transforms
+from .readers import ReadError, Table
 from .recipe import Recipe
 from .transforms import Formulated, Hook, Transform
 from .velocities import NAMES
 
 PER_COLUMN = ("error", "offset", "inflate", "fill")
+TABLES = (*PER_COLUMN, "correlation", "unit")
+KINDS: dict[str, type] = {**dict.fromkeys(TABLES, dict), **dict.fromkeys(("columns", "derive", "log_prior"), list),
+                          **dict.fromkeys(("weight", "error_pattern", "correlation_pattern"), str), "cos_dec": bool,
+                          "preset": str, "functions": list}  # fmt: skip
 DEFAULTS = {"error_pattern": "{name}_error", "correlation_pattern": "{a}_{b}_corr", "cos_dec": True}
 FUNCTIONS = "functions"  # what no file can hold, in words
 
@@ -77,8 +82,62 @@ def _derived(derive: Any, lost: list[str]) -> Iterable[Any]:
         lost.append(f"{', '.join(derive.outputs)} is made by a {type(derive).__name__}")
 
 
+def for_store(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The same for a store, which is read without the functions that made it: they are refused."""
+    kept = as_json(given)
+    if FUNCTIONS in kept:
+        raise ValueError("a store cannot remember how its rows are read: functions and transforms must be given by "
+                         f"their names ({'; '.join(kept[FUNCTIONS])})")  # fmt: skip
+    return kept
+
+
+def checked(known: Any, whose: str) -> dict[str, Any]:
+    """What a file remembers, as far as it can be trusted: only what a user of :func:`xdeconv.open` could have said."""
+    if not isinstance(known, Mapping):
+        raise ValueError(f"{whose} is damaged: how its rows are read is {known!r}, which is not a table of options")
+    unknown = [str(name) for name in known if name not in KINDS]
+    if unknown:
+        raise ValueError(f"the rows of {whose} are read with {', '.join(unknown)}, which this xdeconv does not know")
+    for name, given in known.items():
+        if not (isinstance(given, KINDS[name]) and _is_plain(name, given)):
+            raise ValueError(f"{whose} is damaged: the {name} of its rows is {str(given)[:80]!r}")
+    return dict(known)
+
+
+def _is_plain(name: str, given: Any) -> bool:
+    """Whether all is text or numbers; what features are derived by may be a list of these, or of such lists."""
+    if isinstance(given, Mapping):
+        return all(isinstance(v, (str, int, float, type(None))) for v in given.values())
+    if name == "derive":
+        return all(isinstance(v, (str, list)) or (isinstance(v, Mapping) and _is_plain(name, v)) for v in given)
+    return not isinstance(given, list) or all(isinstance(v, str) for v in given)
+
+
+def completed(table: Table, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What was said now, completed by what a table remembers of the features asked for."""
+    said = {name: value for name, value in given.items() if value is not None}
+    if not table.reading:
+        return said
+    try:
+        known = checked(_listed(table.reading), table.name)
+    except ValueError as problem:
+        raise ReadError(f"{table.name} does not say how its rows are read: {problem}") from problem
+    derive = said.get("derive")
+    asked = known if derive is None else {**known, "derive": derive if isinstance(derive, list) else [derive]}
+    columns = said.get("columns") or known.get("columns")
+    known = _of_features(asked, columns, [table.columns]) if columns else _decoded(asked)
+    tables = {name: {**known[name], **said[name]} for name in TABLES if name in known and name in said}
+    return {**known, **said, **tables}
+
+
+def _listed(known: Mapping[str, Any]) -> dict[str, Any]:
+    """Version 0.1 kept ``derive`` as it was said."""
+    derive = known.get("derive", [])
+    return {**known, "derive": derive if isinstance(derive, list) else [derive]}
+
+
 def arguments(remembered: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
-    """Arguments of :func:`xdeconv.open` for some of the features, from what :func:`as_json` made.
+    """Arguments of :func:`xdeconv.open` for some of the features, from what a model remembers.
 
     Row weights are left out: they say how much a row counted in the fit, not what it is.
     """
@@ -86,15 +145,28 @@ def arguments(remembered: Mapping[str, Any], columns: Sequence[str]) -> dict[str
         lost = "; ".join(remembered[FUNCTIONS])
         raise ValueError(f"the model was fitted to rows read by functions, which a model cannot hold ({lost}): "
                          "give xd.open(rows, ...) with them")  # fmt: skip
-    known = {name: value for name, value in remembered.items() if name not in ("weight", "columns")}
-    made = [_transform(part) for part in known.pop("derive", [])]
-    derive = [part for part in made if any(set(t.outputs) & set(columns) for t in _possible(part))]
-    used = _raw(columns, [t for part in derive for t in _possible(part)])
-    for name in PER_COLUMN:
-        known[name] = {key: value for key, value in known.get(name, {}).items() if key in used}
-    pairs = {pair: r for pair, r in known.pop("correlation", {}).items() if set(pair.split(",")) <= used}
-    found = {**known, "columns": list(columns), "derive": derive, "correlation": pairs}
+    known = {name: value for name, value in remembered.items() if name != "weight"}
+    return _of_features(known, columns, NAMES)
+
+
+def _of_features(known: Mapping[str, Any], columns: Sequence[str], names: Iterable[Sequence[str]]) -> dict[str, Any]:
+    """The part of what is remembered that some features use, in tables that may have some sets of names."""
+
+    def possible(part: Any) -> list[Transform]:  # what a word is made of depends on the table's names
+        return [transform for known in names for transform in as_transforms(part, known)]
+
+    derive = [
+        part for part in _decoded(known).get("derive", []) if any(set(t.outputs) & set(columns) for t in possible(part))
+    ]
+    used = _raw(columns, [t for part in derive for t in possible(part)])
+    tables = {name: {key: value for key, value in known.get(name, {}).items() if set(key.split(",")) <= used}
+              for name in (*PER_COLUMN, "correlation")}  # fmt: skip
+    found = {**known, **tables, "columns": list(columns), "derive": derive}
     return {name: value for name, value in found.items() if value not in ([], {})}
+
+
+def _decoded(known: Mapping[str, Any]) -> dict[str, Any]:
+    return {**known, "derive": [_transform(part) for part in known.get("derive", [])]}
 
 
 def _transform(part: Any) -> Any:
@@ -106,12 +178,7 @@ def _transform(part: Any) -> Any:
     if kind == "Rotation":
         matrix, outputs, inputs, wrap = fields
         return Rotation(tuple(tuple(row) for row in matrix), tuple(outputs), tuple(inputs), wrap)
-    raise ValueError(f"the model makes features by {kind!r}, which this version of xdeconv does not know")
-
-
-def _possible(part: Any) -> tuple[Transform, ...]:
-    """The transforms that a part of ``derive`` may stand for: what a word is made of depends on the table's names."""
-    return tuple(transform for names in NAMES for transform in as_transforms(part, names))
+    raise ValueError(f"features are made by {kind!r}, which this version of xdeconv does not know")
 
 
 def _raw(columns: Iterable[str], transforms: Sequence[Transform]) -> set[str]:

@@ -26,7 +26,7 @@ from .finding import require
 from .readers import Table, numbers, open_table, rows_of
 from .readers.arrow import with_units
 from .readers.store import FORMAT, MANIFEST, VERSION, checksum, manifest_checksum, read_manifest, refuse_damage
-from .remembered import memorable
+from .remembering import for_store
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -104,10 +104,11 @@ def prepare(
     """
     folder = Path(output)
     table = open_table(data, skip_bad_files=skip_bad_files)
-    said = memorable(with_preset(dict(reading), dict(reading).pop("preset", None))) if reading else {}
-    said.pop("preset", None)
+    words = with_preset(dict(reading), dict(reading).pop("preset", None)) if reading else {}
+    words.pop("preset", None)
+    said = for_store(words)
     if said:
-        needed = open_source(table, **said).recipe.columns
+        needed = open_source(table, **words).recipe.columns
         columns = list(dict.fromkeys([*needed, *(columns or ())]))
     plan = _plan(table, columns, where, seed, shard_rows, run_bytes, said)
     folder.absolute().parent.mkdir(parents=True, exist_ok=True)

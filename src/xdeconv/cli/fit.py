@@ -29,6 +29,7 @@ def fit(
         str, typer.Option("--components", "-k", help="How many Gaussians, or auto: chosen as by `xdeconv select`.")
     ],
     columns: options.Columns = None,
+    covariance: options.Covariance = "full",
     method: Annotated[Way, typer.Option(help="How to fit; auto is em, in batches for long streams.")] = "auto",
     moves: Annotated[
         Literal["none", "auto", "bovy"] | None,
@@ -59,6 +60,7 @@ def fit(
     offset: options.Offset = None,
     inflate: options.Inflate = None,
     preset: options.Preset = None,
+    background: options.Background = None,
     weight: options.Weight = None,
     bad_rows: options.BadRows = "refuse",
     skip_bad_files: options.SkipBadFiles = False,
@@ -109,7 +111,8 @@ def fit(
         settings = {
             "components": k,
             "method": chosen_method(method, prior, (batch_rows, MANY if k == "auto" else k, source.dim)),
-            "start": start, "seed": seed,
+            "start": start, "seed": seed, "covariance": covariance,
+            "background": options.background(background, source.labels),
             "restarts": restarts, "epochs": passes, "tol": tol,
             "batch_rows": batch_rows, "device": own_device, "dtype": dtype,
             "validation": held_out(validation, source.rows), "moves": moves, "cache": cache,

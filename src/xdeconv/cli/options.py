@@ -44,6 +44,10 @@ CorrelationPattern = Annotated[
 LogPrior = Annotated[
     str | None, typer.Option("--log-prior", help="Columns of log-priors, one per component, separated by commas.")
 ]
+Background = Annotated[
+    str | None,
+    typer.Option(help="What else makes rows: COLUMN=LOW:HIGH,... of every column, or a model to hold fixed."),
+]
 Offset = Annotated[
     list[str] | None, typer.Option(help="COLUMN=NUMBER or EXPRESSION to subtract: a zero point. Repeatable.")
 ]
@@ -52,6 +56,9 @@ Inflate = Annotated[
 ]
 Preset = Annotated[
     Literal["paper-2019", "paper-2019-code"] | None, typer.Option(help="That paper's columns and errors.")
+]
+Covariance = Annotated[
+    str, typer.Option(help="Covariances of components: full, tied, diagonal, spherical or low-rank:R.")
 ]
 Weight = Annotated[str | None, typer.Option(help="Column of row weights.")]
 Rows = Literal["refuse", "drop"]
@@ -193,35 +200,12 @@ def _unused_errors(source: CatalogSource, exact: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(raw for name in exact for raw in found[name]))
 
 
-TABLES = ("error", "correlation", "unit", "offset", "inflate", "fill")
-LISTS = ("columns", "derive", "log_prior", "functions")
-TEXTS = ("preset", "weight", "error_pattern", "correlation_pattern")
-KINDS: dict[str, type] = {**dict.fromkeys(TABLES, dict), **dict.fromkeys(LISTS, list), **dict.fromkeys(TEXTS, str),
-                          "cos_dec": bool}  # fmt: skip
-
-
 def _remembered(model: Any) -> dict[str, Any]:
-    """How a model's own rows were read, as far as it can be trusted: only what a user of xd.open could have said."""
+    """How a model's own rows were read."""
+    from ..catalog.remembering import checked
+
     meta = model.meta if isinstance(model.meta, Mapping) else {}
-    found = meta.get("open") or {}
-    if not isinstance(found, Mapping):
-        raise ValueError(f"the model is damaged: how its rows were read is {found!r}, which is not a table of options")
-    unknown = [str(name) for name in found if name not in KINDS]
-    if unknown:
-        raise ValueError(f"the rows of the model were read with {', '.join(unknown)}, which this xdeconv does not know")
-    for name, given in found.items():
-        if not (isinstance(given, KINDS[name]) and _plain(name, given)):
-            raise ValueError(f"the model is damaged: the {name} of its rows is {given!r}")
-    return dict(found)
-
-
-def _plain(name: str, given: Any) -> bool:
-    """Whether all is text or numbers; what features are derived by may be a list of these, or of such lists."""
-    if isinstance(given, Mapping):
-        return all(isinstance(v, (str, int, float, type(None))) for v in given.values())
-    if name == "derive":
-        return all(isinstance(v, (str, list)) or (isinstance(v, Mapping) and _plain(name, v)) for v in given)
-    return not isinstance(given, list) or all(isinstance(v, str) for v in given)
+    return checked(meta.get("open") or {}, "the model")
 
 
 def _read_as(remembered: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
@@ -240,3 +224,24 @@ def _refuse_other_units(model: Any, source: Any) -> None:
     for label, ours, theirs in zip(source.labels, model.units or (), source.units or (), strict=False):
         if ours and theirs and ours != theirs:
             raise ValueError(f"{label} is in {ours!r} in the model and in {theirs!r} in the rows")
+
+
+def background(text: str | None, labels: Sequence[str]) -> Any:
+    """The background that --background names: a box of the columns, or a model."""
+    from ..mixture._mixture import load
+    from ..mixture.background import Uniform
+
+    if text is None or Path(text).is_file() or "=" not in text:
+        return None if text is None else load(text)
+    sides = pairs(text.split(","), "--background") or {}
+    unknown, missing = [n for n in sides if n not in labels], [n for n in labels if n not in sides]
+    if unknown or missing:
+        wrong = f"{unknown[0]!r} is not a column of the fit" if unknown else f"{missing[0]!r} has no LOW:HIGH"
+        raise typer.BadParameter(wrong, param_hint="--background")
+    try:
+        low, high = zip(*([float(end) for end in sides[name].split(":")] for name in labels), strict=True)
+        return Uniform(low, high)
+    except ValueError as problem:
+        raise typer.BadParameter(
+            f"{text!r} must be COLUMN=LOW:HIGH,...: {problem}", param_hint="--background"
+        ) from None

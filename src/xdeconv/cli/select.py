@@ -25,6 +25,7 @@ def select(
                      "64, or as many as the rows may bear, in steps, then all around the best."),
     ] = None,
     columns: options.Columns = None,
+    covariance: options.Covariance = "full",
     criterion: Annotated[
         Literal["held-out", "cv", "bic", "aic"] | None,
         typer.Option(help="What judges. Default: cv (cross-validation), of 100,000 rows and more held-out."),
@@ -90,7 +91,7 @@ def select(
     from ..studies import _select as selection
 
     settings: dict[str, Any] = {"moves": moves, "epochs": epochs, "restarts": restarts, "tol": tol, "device": device,
-                                "dtype": dtype}  # fmt: skip
+                                "dtype": dtype, "covariance": covariance}  # fmt: skip
     settings |= {"method": chosen_method("em", prior)} if prior > 0 else {}
     found = selection.select(
         source, sizes, criterion, rule=rule, folds=folds, validation=validation, seed=seed, results=results,

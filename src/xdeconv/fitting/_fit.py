@@ -12,22 +12,34 @@ import torch
 
 from ..catalog._open import open as open_catalog
 from ..kernels.options import Options
-from ..methods import Method
+from ..methods import Method, Structure
 from ..mixture._mixture import Mixture, checked_names
 from ..mixture.asking import remembered
+from ..mixture.background import Rows
 from ..rows.batch import Batch
 from ..rows.checks import refuse_unobserved
 from ..rows.data import ArraySource, Source, as_source
 from ..rows.resident import Cache, checked_cache
 from ..search.moves import Moves
 from ..system.threads import small_algebra
+from .beside import as_background, held_out_beside
 from .checkpoint import Checkpoint, as_checkpoint
 from .choosing import chosen_components
 from .history import Callback
 from .initial import Start
 from .loop import run
 from .memory import refuse_too_little
-from .plan import Plan, at_least, choose_method, choose_moves, count_components, hold_out, in_batches, not_negative
+from .plan import (
+    Plan,
+    at_least,
+    choose_covariance,
+    choose_method,
+    choose_moves,
+    count_components,
+    hold_out,
+    in_batches,
+    not_negative,
+)
 from .progress import show_progress
 from .rescue import NumericalTrouble
 from .result import FitResult
@@ -50,6 +62,8 @@ def fit(
     label: Any = None,
     labels: Sequence[str] | None = None,
     units: Sequence[str] | None = None,
+    covariance: Structure | str | None = None,
+    background: Any = None,
     mixture: Mixture | None = None,
     start: Start | str = "kmeans",
     restarts: int = 1,
@@ -67,7 +81,7 @@ def fit(
     dtype: torch.dtype | str | None = None,
     options: Options | None = None,
     checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
-    verbose: bool = False,
+    verbose: bool | None = None,
     callback: Callback | None = None,
 ) -> FitResult:
     """Fit a mixture of Gaussians to the density of the true values behind noisy, incomplete rows.
@@ -98,6 +112,13 @@ def fit(
         Names of the true coordinates, for data that have none of their own.
     units : sequence of str, optional
         Units of the true coordinates, for data that have none of their own.
+    covariance : str or LowRank, optional
+        What the covariances of components may look like: full (the default), tied (one for all components), diagonal,
+        spherical, or :class:`xdeconv.LowRank` for factor analysers (``"low-rank:3"`` is ``xd.LowRank(3)``). By default
+        that of ``mixture``, or of ``method``.
+    background : Uniform, Mixture or array-like (n,), optional
+        What else makes rows, a density that is known but for its weight, which is fitted: a box of true values, a
+        mixture held as it is (a field), or log-densities per row. By default that of ``mixture``, if it has one.
     mixture : Mixture, optional
         What to start from, instead of a start of its own.
     start : Start or str, default "kmeans"
@@ -137,8 +158,9 @@ def fit(
         How kernels compute: :class:`xdeconv.Options`.
     checkpoint : Checkpoint, str or path, optional
         A file to save to every ten seconds, or a :class:`xdeconv.Checkpoint` that says how often and whether to resume.
-    verbose : bool, default False
-        Whether to show progress.
+    verbose : bool, optional
+        Whether to show progress: by default on a terminal or in a notebook, after two seconds; with True always, with
+        False never.
     callback : callable, optional
         Called with an :class:`xdeconv.Epoch` after each pass.
 
@@ -165,7 +187,9 @@ def fit(
     looked_at = isinstance(data, Source) and not isinstance(data, ArraySource)  # by itself, while it reads
     if mixture is None and isinstance(source, ArraySource) and not looked_at:
         refuse_unobserved(source.batch, source.labels if labels is None else labels)
+    source, beside = as_background(background, source, mixture)
     source, held_out = hold_out(source, validation, seed)
+    held_out = held_out_beside(held_out, beside)
     if held_out is not None:
         log.info("%s rows to fit, %s rows held out", f"{source.rows:,}", f"{held_out.rows:,}")
     if mixture is not None and restarts > 1:
@@ -180,7 +204,8 @@ def fit(
     if components == "auto" and mixture is None:
         settings = {"start": start, "restarts": restarts, "seed": seed, "method": method, "moves": moves,
                     "batch_rows": batch_rows, "epochs": epochs, "tol": tol, "standardize": standardize, "cache": cache,
-                    "device": device, "dtype": dtype, "options": options}  # fmt: skip
+                    "device": device, "dtype": dtype, "options": options,
+                    "background": None if isinstance(beside, Rows) else beside}  # fmt: skip
         components, note = chosen_components(fit, source, settings)
         said = (note,)
     k = count_components(components, mixture, source)
@@ -188,6 +213,7 @@ def fit(
     search = choose_moves(moves, method, source, mixture)
     weak = method is None
     method, batch_rows = choose_method(source, k, chosen, method, batch_rows)
+    method = choose_covariance(covariance, method, mixture, k, source.dim)
     log.info(_said(source.rows, method, search, batch_rows))
     plan = Plan(
         components=k,
@@ -211,6 +237,7 @@ def fit(
         cache=checked_cache(cache, chosen),
         weak=weak,
         facts=facts,
+        background=beside,
         said=said,
     )
     refuse_too_little(plan, source, held_out)

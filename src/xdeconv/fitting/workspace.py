@@ -17,7 +17,8 @@ from ..methods import Method, Prior, State
 from ..rows.batch import Batch
 from ..rows.data import Source
 from ..rows.resident import Cache, Place, placed
-from ..system.ranks import rank, world
+from ..system.progress import tell
+from ..system.ranks import from_first, made_by_first, rank, world
 from .frame import Frame
 from .full_pass import score_of, stats_of, summed, weight_of
 from .minibatches import Steps, make_steps
@@ -55,7 +56,8 @@ class Workspace:
         cache: Cache | None, rescue: tuple[float, ...] | None = None,
     ) -> Workspace:  # fmt: skip
         """Put rows where the plan wants them, in the frame, and count them."""
-        where = Place(frame.shift, frame.scale, plan.device, dtype, cache, rank(), world())
+        tell("reading rows")
+        where = Place(frame.shift, frame.scale, plan.device, dtype, cache, rank(), world(), plan.seed)
         train, said = placed(raw, where)
         size = plan.batch_rows
         train = train.arranged(None if size is None else -(-size // world()), plan.seed)
@@ -65,7 +67,8 @@ class Workspace:
         method = plan.method_for(dtype).standardized(frame.scale.tolist())
         if rescue is not None:
             method = method.with_prior(Prior(w=rescue)) or method
-        total, empty = _summed(train, weight_of, 2, plan.device).tolist()
+        known = from_first(train.weighed, plan.device)  # by the first rank, which may have surveyed the rows
+        total, empty = known or _summed(train, weight_of, 2, plan.device).tolist()
         if total <= 0:
             raise ValueError("there are no rows with weight above 0 to fit")
         steps = None
@@ -120,6 +123,9 @@ class Workspace:
 
     def agrees_in_double(self, state: State) -> bool:
         """Whether some rows have the mean log-likelihood in float32 that they have in float64, almost."""
+        return made_by_first(lambda: self._agrees(state), self.plan.device)
+
+    def _agrees(self, state: State) -> bool:
         exact = self.raw.sample(CHECKED_ROWS, self.plan.seed).standardized(self.frame.shift, self.frame.scale)
         scores = []
         for dtype in (torch.float32, torch.float64):
@@ -128,10 +134,11 @@ class Workspace:
         return abs(scores[0] - scores[1]) < COARSE * (1 + abs(scores[1]))
 
     def validation(self, state: State) -> float | None:
-        """The score of the rows held out, if there are any."""
+        """The score of the rows held out, if there are any, by the mixture that the fit would now return."""
         if self.held_out is None:
             return None
-        found = self.score(state.parameters(), self.held_out)
+        mixture = self.method.mixture(state)
+        found = self.score(Parameters(*mixture.tensors(self.plan.device)), self.held_out)
         if not found > -torch.inf:
             raise NumericalTrouble("the likelihood of the rows held out is not finite")
         return found

@@ -22,7 +22,7 @@ from . import exchange, line, storing, tail
 from .asking import Asked, restricted
 from .background import Background, Rows
 from .coordinates import Coordinate, checked_names, indices
-from .matrices import checked_parameters, n_parameters, square_root
+from .matrices import checked_parameters, n_parameters, of_one_covariance, square_root
 from .posterior import Posterior
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ class Mixture(Background):
         to 1, and b times the background's.
     background_weight : float
         b.
+    structure : str
+        What its covariances were fitted as: full, tied, diagonal, spherical or low-rank:R.
 
     Examples
     --------
@@ -75,6 +77,7 @@ class Mixture(Background):
     meta: Mapping[str, Any] | None = None
     background: Background | None = None
     background_weight: float = 0.0
+    structure: str = "full"
 
     def __post_init__(self) -> None:
         weights, means, V = checked_parameters(self.weights, self.means, self.covariances)
@@ -85,6 +88,7 @@ class Mixture(Background):
         object.__setattr__(self, "units", checked_names(self.units, self.d, "units", unique=False))
         object.__setattr__(self, "meta", MappingProxyType(_checked_meta(self.meta)))
         object.__setattr__(self, "background_weight", _checked_background(self))
+        of_one_covariance(self.structure, self.d)  # which refuses a word that it does not know
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles are made by the constructor, so that they are as immutable."""
@@ -92,7 +96,22 @@ class Mixture(Background):
 
     @classmethod
     def from_tensors(cls, weights: Tensor, means: Tensor, covariances: Tensor) -> Mixture:
-        """A mixture of what a method or a start computed, on whatever device; one more weight is a background's."""
+        """A mixture of what a method or a start computed, on whatever device.
+
+        Parameters
+        ----------
+        weights : torch.Tensor (k,) or (k + 1,)
+            Weights; one more is a background's.
+        means : torch.Tensor (k, d)
+            Means.
+        covariances : torch.Tensor (k, d, d)
+            Covariances.
+
+        Returns
+        -------
+        Mixture
+            In float64, without labels.
+        """
         shares, m, V = (t.detach().double().cpu().numpy() for t in (weights, means, covariances))
         if len(shares) == len(m):
             return cls(shares, m, V)
@@ -113,7 +132,7 @@ class Mixture(Background):
     @property
     def n_parameters(self) -> int:
         """Number of free parameters."""
-        return n_parameters(self.k, self.d) + (self.background is not None)
+        return n_parameters(self.k, self.d, self.structure) + (self.background is not None)
 
     @property
     def shares(self) -> Array:
@@ -125,7 +144,8 @@ class Mixture(Background):
     def __repr__(self) -> str:
         names = f", labels={list(self.labels)}" if self.labels else ""
         beside = "" if self.background is None else f", background={self.background_weight:.3g}"
-        return f"Mixture(k={self.k}, d={self.d}{names}{beside})"
+        shape = "" if self.structure == "full" else f", covariance={self.structure}"
+        return f"Mixture(k={self.k}, d={self.d}{names}{shape}{beside})"
 
     # The mixture as a whole
 
@@ -580,15 +600,17 @@ class Mixture(Background):
         """
         V = self.covariances * scale[:, None] * scale
         beside = None if self.background is None else self.background.transformed(shift, scale)
-        return replace(self, means=shift + scale * self.means, covariances=V, background=beside)
+        structure = self.structure if self.structure != "spherical" or np.ptp(scale) == 0 else "diagonal"
+        return replace(self, means=shift + scale * self.means, covariances=V, background=beside, structure=structure)
 
     def with_(self, **changes: Any) -> Mixture:
-        """A copy with other labels, units, meta or background.
+        """A copy with other labels, units, meta, structure or background.
 
         Parameters
         ----------
-        **changes
-            labels, units, meta, background or background_weight; ``background=None`` leaves the components alone.
+        **changes : dict
+            labels, units, meta, structure, background or background_weight; ``background=None`` leaves the components
+            alone.
 
         Returns
         -------
@@ -606,6 +628,7 @@ class Mixture(Background):
         return replace(
             self, weights=weights, means=means, covariances=V, labels=labels, units=units,
             meta=restricted(self.meta or {}, keep, self.d), background=background, background_weight=share,
+            structure="full",
         )  # fmt: skip
 
     def indices(self, coordinates: Sequence[Coordinate] | Coordinate) -> list[int]:
@@ -742,14 +765,14 @@ class Mixture(Background):
         -------
         Mixture
         """
-        return cls(*exchange.from_sklearn(model, labels)._replace(units=units))
+        return cls(**exchange.from_sklearn(model, labels)._replace(units=units)._asdict())
 
     @property
     def _exchanged(self) -> exchange.Exchanged:
         if self.background is not None:
             raise ValueError("other programs' mixtures have no background: for the components, with_(background=None)")
         return exchange.Exchanged(
-            self.weights, self.means, self.covariances, self.labels, self.units, dict(self.meta or {})
+            self.weights, self.means, self.covariances, self.labels, self.units, dict(self.meta or {}), self.structure
         )
 
     def tensors(self, device: torch.device | str = "cpu") -> Parameters:

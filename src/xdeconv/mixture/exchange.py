@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 SUFFIXES = (".npz", ".fits")
+SKLEARN = {"full": "full", "tied": "tied", "diagonal": "diag", "spherical": "spherical"}
 
 
 class Exchanged(NamedTuple):
@@ -30,6 +31,7 @@ class Exchanged(NamedTuple):
     labels: tuple[str, ...] | None = None
     units: tuple[str, ...] | None = None
     meta: Mapping[str, Any] | None = None
+    structure: str = "full"
 
 
 def to_sklearn(given: Exchanged) -> GaussianMixture:
@@ -38,11 +40,13 @@ def to_sklearn(given: Exchanged) -> GaussianMixture:
 
     refuse_singular(given.covariances, "scikit-learn's model")
     k, d = given.means.shape
-    model = GaussianMixture(k, covariance_type="full")
+    kind = SKLEARN.get(given.structure, "full")
+    model = GaussianMixture(k, covariance_type=kind)
     model.weights_, model.means_ = np.array(given.weights), np.array(given.means)
-    model.covariances_ = np.array(given.covariances)
-    model.precisions_ = np.linalg.inv(given.covariances)
-    model.precisions_cholesky_ = np.linalg.inv(np.linalg.cholesky(given.covariances)).transpose(0, 2, 1)
+    model.covariances_ = in_sklearns_shape(given.covariances, kind)
+    model.precisions_ = in_sklearns_shape(np.linalg.inv(given.covariances), kind)
+    upper = np.linalg.inv(np.linalg.cholesky(given.covariances)).transpose(0, 2, 1)
+    model.precisions_cholesky_ = in_sklearns_shape(upper, kind)
     meta = given.meta or {}
     model.converged_, model.n_iter_ = True, int(meta.get("epochs", 0))
     model.lower_bound_ = float(meta.get("loglik", np.nan))
@@ -50,6 +54,13 @@ def to_sklearn(given: Exchanged) -> GaussianMixture:
     if given.labels:
         model.feature_names_in_ = np.array(given.labels, dtype=object)
     return model
+
+
+def in_sklearns_shape(matrices: Array, kind: str) -> Array:
+    """Matrices (k, d, d) as scikit-learn holds those of a covariance type: (d, d) tied, (k, d) diag, (k,) spherical."""
+    diagonal = np.diagonal(matrices, axis1=1, axis2=2)
+    shapes = {"full": matrices, "tied": matrices[0], "diag": diagonal, "spherical": diagonal.mean(1)}
+    return np.array(shapes[kind])
 
 
 def refuse_singular(covariances: Array, what: str) -> None:
@@ -68,14 +79,17 @@ def from_sklearn(model: Any, labels: Any = None) -> Exchanged:
         raise ValueError(f"this {type(model).__name__} is not fitted: it has no means_") from problem
     k, d = means.shape
     given, eye = np.asarray(model.covariances_, dtype=np.float64), np.eye(d)
+    kind = str(fitted.get("covariance_type", "full"))
+    kind = SKLEARN.get(kind, kind)
     full = {
         "full": lambda: given,
         "tied": lambda: np.broadcast_to(given, (k, d, d)),
         "diag": lambda: given[:, :, None] * eye,
         "spherical": lambda: given[:, None, None] * eye,
-    }[fitted.get("covariance_type", "full")]()
+    }.get(kind, lambda: given)()
     names = fitted.get("feature_names_in_") if labels is None else labels
-    return Exchanged(model.weights_, means, full, names)
+    structure = {word: name for name, word in SKLEARN.items()}.get(kind, "full")
+    return Exchanged(model.weights_, means, full, names, structure=structure)
 
 
 def to_torch(given: Exchanged) -> torch.distributions.MixtureSameFamily:

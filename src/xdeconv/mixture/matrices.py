@@ -52,10 +52,28 @@ def square_root(V: Array) -> Array:
     return vectors * np.sqrt(np.clip(values, 0.0, None))[:, None, :]
 
 
-def n_parameters(k: int, d: int) -> int:
-    """Free parameters of k Gaussians in d dimensions: weights that sum to 1, means, and symmetric covariances.
+def of_one_covariance(structure: str, d: int) -> int:
+    """Free numbers of one covariance in d dimensions: of any word that stands for a structure.
 
-    >>> n_parameters(2, 2)
-    11
+    >>> of_one_covariance("low-rank:2", 20)
+    59
     """
-    return k * (1 + d + d * (d + 1) // 2) - 1
+    word, _, rank = structure.partition(":")
+    full = d * (d + 1) // 2
+    if word == "low-rank" and rank.isdecimal():  # loadings, less the rotations that change nothing, and own variances
+        r = int(rank)
+        return min(d * r - r * (r - 1) // 2 + d, full)
+    known = {"full": full, "tied": full, "diagonal": d, "spherical": 1}
+    if structure not in known:
+        raise ValueError(f"structure must be one of {list(known)} or low-rank:R, got {structure!r}")
+    return known[structure]
+
+
+def n_parameters(k: int, d: int, structure: str = "full") -> int:
+    """Free parameters of k Gaussians in d dimensions: weights that sum to 1, means, and covariances of a structure.
+
+    >>> n_parameters(2, 2), n_parameters(2, 2, "tied")
+    (11, 8)
+    """
+    each = of_one_covariance(structure, d)
+    return k * (1 + d) - 1 + (each if structure == "tied" else k * each)

@@ -26,6 +26,7 @@ def saved(mixture: Any) -> Saved:
     """A mixture as arrays, facts that JSON can hold, and the features that a reader must know."""
     arrays = {"weights": mixture.weights, "means": mixture.means, "covariances": mixture.covariances}
     facts: dict[str, Any] = {"labels": mixture.labels, "units": mixture.units, "meta": dict(mixture.meta or {})}
+    facts["structure"] = mixture.structure
     if mixture.background is None:
         return Saved(arrays, facts, [])
     inner = _background(mixture.background)
@@ -51,7 +52,9 @@ def restored(make: Callable[..., Any], arrays: Mapping[str, np.ndarray], facts: 
         told = facts["background"]
         inside = {name.removeprefix(BESIDE): array for name, array in arrays.items() if name.startswith(BESIDE)}
         more = {"background": _restored_background(make, inside, told), "background_weight": told["weight"]}
-    names = {name: facts.get(name) for name in ("labels", "units", "meta")}
+    names = {name: facts.get(name) for name in ("labels", "units", "meta")} | {
+        "structure": facts.get("structure", "full")
+    }
     return make(arrays["weights"], arrays["means"], arrays["covariances"], **names, **more)
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..system.memory import free
+from ..system.ranks import made_by_first
 from .batch import Batch, concatenate
 from .data import ArraySource, Source, StandardizedSource, mixed, permutation
 from .packing import Chunk, common, pack, row_bytes
@@ -185,6 +186,7 @@ class Place:
     cache: Cache | None = None
     rank: int = 0
     world: int = 1
+    seed: int = 0
 
 
 def checked_cache(cache: Any, device: torch.device) -> Cache | None:
@@ -213,7 +215,7 @@ def placed(source: Source, place: Place) -> tuple[Source, str]:
 
 def _kept(stream: Source, cache: Cache | None, place: Place) -> tuple[Source, str]:
     """Exact where it fits; rounded only where the user asked for a place that exact rows do not fit in."""
-    each = row_bytes(stream.sample(JUDGED_ROWS, 0))
+    each = made_by_first(lambda: row_bytes(stream.sample(JUDGED_ROWS, place.seed)), place.device)
     mine = -(-stream.rows // place.world)
     room = {"device": _device_room(place.device), "host": _host_room()}
     places: list[Cache] = ["device", "host"] if cache is None else [cache]
@@ -241,7 +243,7 @@ def describe(held: ResidentSource, where: str, rounded: bool) -> str:
 
 
 def _plain(batch: Batch) -> bool:
-    return batch.projection is None and batch.log_prior is None
+    return batch.projection is None and batch.log_prior is None and batch.background is None
 
 
 def _small(source: ArraySource) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.stats import norm
 
 from ..fitting._fit import NumericalTrouble, fit
+from ..fitting.beside import as_background
 from ..fitting.choosing import Show
 from ..fitting.history import Epoch
 from ..fitting.progress import describe_epoch
@@ -174,7 +175,7 @@ def bootstrap(
     weight: Any = None,
     log_prior: Any = None,
     label: Any = None,
-    verbose: bool = False,
+    verbose: bool | None = None,
     **options: Any,
 ) -> Bootstrap:
     """How far a fitted mixture may be trusted: refit it to rows drawn again.
@@ -206,8 +207,9 @@ def bootstrap(
         Added to the log-weights, row by row; -inf rules a component out.
     label : array-like (n,), optional
         The class of each row, where ``log_prior`` is a table of classes.
-    verbose : bool, default False
-        Whether to show progress.
+    verbose : bool, optional
+        Whether to show progress: by default on a terminal or in a notebook, after two seconds; with True always, with
+        False never.
     **options : dict
         Anything else that :func:`xdeconv.fit` takes.
 
@@ -231,6 +233,9 @@ def bootstrap(
         raise ValueError(f"draws must be a whole number of at least 1, got {draws!r}")
     given = {"noise": noise, "error": error, "projection": projection, "weight": weight, "log_prior": log_prior}
     source = ArraySource(mixture.batch(data, **given, label=label))
+    background = options.pop("background", None)
+    if background is not None:
+        source = cast(ArraySource, as_background(background, source, None)[0])
     found: list[Mixture] = []
     with show_trials(verbose, draws) as show:
         try:
@@ -253,7 +258,7 @@ def matched(mixture: Mixture, to: Mixture) -> Mixture:
     """
     order = linear_sum_assignment(distances(to, mixture))[1]
     weights, means, V = (a[order] for a in (mixture.weights, mixture.means, mixture.covariances))
-    return Mixture(weights, means, V, mixture.labels, mixture.units, mixture.meta)
+    return replace(mixture, weights=weights, means=means, covariances=V)
 
 
 def distances(a: Mixture, b: Mixture) -> Array:
@@ -285,7 +290,7 @@ def _draw(
 
     rows = _resampled(source, seed, draw)
     try:
-        result = fit(rows, mixture=mixture, **{"seed": seed, **options, "callback": callback})
+        result = fit(rows, mixture=mixture, **{"seed": seed, **options, "callback": callback, "verbose": False})
     except NumericalTrouble as trouble:
         raise NumericalTrouble(f"{name}: {trouble}") from trouble
     if result.interrupted:

@@ -10,11 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..fitting.choosing import Kept, Show, Trial
 from ..fitting.state import refuse_other_settings
 from ..mixture._mixture import Mixture
+from ..mixture.storing import restored, saved
 from ..system.files import write_atomically
-from ..system.progress import Progress
+from ..system.progress import progress_of_call
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,9 +68,9 @@ class Results(Kept):
 
 
 @contextmanager
-def show_trials(verbose: bool, total: int) -> Iterator[Show]:
+def show_trials(verbose: bool | None, total: int) -> Iterator[Show]:
     """A function that shows trials on standard error: a bar on a terminal, plain lines in a log file, or nothing."""
-    with Progress(total, shown=verbose, delay=0.0, every_step=True) as progress:
+    with progress_of_call(verbose, total, every_step=True) as progress:
         yield progress.update
 
 
@@ -81,11 +84,12 @@ def new_axes() -> Axes:
 
 
 def _line(trial: Trial) -> str:
-    mixture = trial.mixture
-    arrays = {name: getattr(mixture, name).tolist() for name in ("weights", "means", "covariances")}
-    return json.dumps({**vars(trial), "mixture": arrays | {"labels": mixture.labels, "units": mixture.units}})
+    kept = saved(trial.mixture.with_(meta={}))
+    arrays = {name: array.tolist() for name, array in kept.arrays.items()}
+    return json.dumps({**vars(trial), "mixture": {"arrays": arrays, "facts": kept.facts}})
 
 
 def _trial(line: str) -> Trial:
     facts = json.loads(line)
-    return Trial(**{**facts, "mixture": Mixture(**facts["mixture"])})
+    arrays = {name: np.array(values) for name, values in facts["mixture"]["arrays"].items()}
+    return Trial(**{**facts, "mixture": restored(Mixture, arrays, facts["mixture"]["facts"])})

@@ -58,6 +58,22 @@ def from_first(value: T, device: torch.device) -> T:
     return box[0]
 
 
+def made_by_first(make: Callable[[], T], device: torch.device) -> T:
+    """What rank 0 makes, which alone does so; what it raises instead is raised on every rank."""
+    if not joined():
+        return make()
+    value, problem = None, None
+    if rank() == 0:
+        try:
+            value = make()
+        except Exception as raised:
+            problem = raised
+    value, problem = from_first((value, problem), device)
+    if problem is not None:
+        raise problem
+    return value  # type: ignore[return-value]
+
+
 def agreed(value: Any, device: torch.device) -> bool:
     """Whether all ranks have the same value; the same answer on each, so that all stop or none."""
     if not joined():

@@ -6,10 +6,11 @@ takes. Work of one kind therefore goes to threads that did such work before.
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from queue import SimpleQueue
@@ -20,6 +21,7 @@ import torch
 from .machine import after_fork_in_child, cores
 
 S = TypeVar("S")
+T = TypeVar("T")
 KEPT = 2 * (os.cpu_count() or 1)  # idle threads of a kind
 _idle: defaultdict[str, list[SimpleQueue[Task]]] = defaultdict(list)  # where each waits for work
 
@@ -45,7 +47,7 @@ _here = _Here()
 
 
 def threads() -> int:
-    """How many threads may compute: as many as torch may use, on cores there are; one within :func:`total`."""
+    """How many threads may compute: as many as torch may use, on cores there are; one within :func:`sharing`."""
     return 1 if _here.shared else _here.kept or min(cores(), torch.get_num_threads())
 
 
@@ -64,6 +66,17 @@ def small_algebra() -> Iterator[None]:
     finally:
         _here.kept = kept
         torch.set_num_threads(before)
+
+
+@contextmanager
+def sharing() -> Iterator[None]:
+    """One of several threads that share the cores: what it calls computes in this thread alone."""
+    before = _here.shared
+    _here.shared = True
+    try:
+        yield
+    finally:
+        _here.shared = before
 
 
 class Task:
@@ -139,63 +152,22 @@ def together(kind: str, work: Callable[[int], object], count: int, stop: Callabl
         task.wait()
 
 
-def total(items: Iterable[S], value: Callable[[S], torch.Tensor]) -> torch.Tensor | None:
-    """The sum of value(item), added in the order of the items; None where there are none.
+def each(items: Sequence[S], function: Callable[[S], T]) -> list[T]:
+    """function(item) of all items, in their order: each thread takes the next item and works on it alone.
 
-    Each thread draws an item and makes its value by itself: threads wait for each other only to draw and to add.
-
-    >>> total([1.0, 2.0, 3.0], lambda x: torch.tensor(x * x))
-    tensor(14.)
+    >>> each([1, 2, 3], lambda x: x * x)
+    [1, 4, 9]
     """
-    shared = _Total(items, value)
-    try:
-        together("total", shared.work, threads(), shared.stop)
-    finally:
-        shared.stop()
-        if isinstance(items, Generator):
-            items.close()
-    return shared.sum
+    results: dict[int, T] = {}
+    turn = itertools.count()
 
+    def work(_: int) -> None:
+        with sharing():
+            while (i := next(turn)) < len(items):
+                results[i] = function(items[i])
 
-class _Total:
-    """What the threads of a sum share."""
-
-    def __init__(self, items: Iterable[S], value: Callable[[S], torch.Tensor]) -> None:
-        self.items, self.value = enumerate(items), value
-        self.drawing, self.adding = threading.Lock(), threading.Lock()
-        self.waiting: dict[int, torch.Tensor] = {}
-        self.added = 0
-        self.sum: torch.Tensor | None = None
-        self.stopped = False
-
-    def stop(self) -> None:
-        self.stopped = True
-
-    def work(self, _: int) -> None:
-        before = _here.shared
-        try:
-            _here.shared = True
-            while not self.stopped and (drawn := self._draw()) is not None:
-                number, item = drawn
-                self._add(number, self.value(item))  # type: ignore[arg-type]
-                del drawn, item
-        except BaseException:
-            self.stop()
-            raise
-        finally:
-            _here.shared = before
-
-    def _draw(self) -> tuple[int, object] | None:
-        with self.drawing:
-            return next(self.items, None)
-
-    def _add(self, number: int, value: torch.Tensor) -> None:
-        with self.adding:
-            self.waiting[number] = value
-            while self.added in self.waiting:
-                value = self.waiting.pop(self.added)
-                self.sum = value if self.sum is None else self.sum + value
-                self.added += 1
+    together("each", work, min(threads(), len(items)))
+    return [results[i] for i in range(len(items))]
 
 
 def _serve(kind: str, inbox: SimpleQueue[Task]) -> None:

@@ -52,7 +52,7 @@ class LogCholesky(Coordinates):
     """Log-Cholesky factors C of V = L C C^T L^T, L being the anchor's.
 
     The information is q for entries below the diagonal of C and 2 q for its log-diagonal. Diagonal, spherical and tied
-    covariances are linear in the logarithms: their gradient is its projection onto what they have in common.
+    covariances are linear in these entries: they have some of them alone, or one for many.
     """
 
     factors: Tensor
@@ -69,9 +69,10 @@ class LogCholesky(Coordinates):
 
     @property
     def size(self) -> int:
-        """d (d + 1) / 2 for each component."""
+        """How many entries are free."""
         k, d, _ = self.factors.shape
-        return k * d * (d + 1) // 2
+        triangle = d * (d + 1) // 2
+        return {"all": k * triangle, "tied": triangle, "diagonal": k * d, "spherical": k}[self.among]
 
     def at(self, y: Tensor) -> tuple[Tensor, Factors | None]:
         """V = L C C^T L^T."""
@@ -82,40 +83,34 @@ class LogCholesky(Coordinates):
         """L^T G L C, times C on the diagonal."""
         C = self._relative(y)
         on_entries = self.factors.mT @ G @ self.factors @ C
-        diagonal = torch.diag_embed(on_entries.diagonal(dim1=1, dim2=2) * (C.diagonal(dim1=1, dim2=2) - 1))
+        diagonal = on_entries.diagonal(dim1=1, dim2=2) * C.diagonal(dim1=1, dim2=2) * free[:, None]
+        if self.among == "diagonal":
+            return (diagonal / self._root()).reshape(-1)
+        if self.among == "spherical":
+            return diagonal.sum(1) / self._root()
         a, b = self._triangle()
-        scaled = (on_entries + diagonal)[:, a, b] * free[:, None] / self._root()
-        return self._common(scaled).reshape(-1)
+        entries = torch.where(a == b, diagonal[:, a], on_entries[:, a, b] * free[:, None])
+        return ((entries.sum(0) if self.among == "tied" else entries) / self._root()).reshape(-1)
 
     def most(self, y: Tensor) -> Tensor:
         """The largest logarithm."""
-        return self._entries(y).abs().amax()
+        return self.unscaled(y).abs().amax()
 
     def unscaled(self, y: Tensor) -> Tensor:
-        """The entries of C below its diagonal, and the logarithms on it."""
-        return self._entries(y).reshape(-1)
-
-    def _common(self, scaled: Tensor) -> Tensor:
-        """The part (k, d (d + 1) / 2) of a gradient that a structure has."""
-        a, b = self._triangle()
-        if self.among == "tied":
-            root = self._root()
-            return root * (root * scaled).sum(0) / (root * root).sum(0)
-        if self.among == "diagonal":
-            return torch.where(a == b, scaled, 0.0)
-        if self.among == "spherical":
-            on = (a == b).to(scaled.dtype)
-            return (scaled * on).sum(1, keepdim=True) / on.sum() * on
-        return scaled
-
-    def _entries(self, y: Tensor) -> Tensor:
-        return y.view(len(self.factors), -1) / self._root()
+        """The free entries of C below its diagonal, and logarithms on it."""
+        root = self._root()
+        return (y.view(root.shape) / root).reshape(-1)
 
     def _root(self) -> Tensor:
-        """Square roots of the information (k, d (d + 1) / 2)."""
+        """Square roots of the information on each free entry: (k, d (d + 1) / 2), or as many as there are."""
+        d = self.factors.shape[1]
+        if self.among == "spherical":
+            return (2 * d * self.information).sqrt()
+        if self.among == "diagonal":
+            return (2 * self.information).sqrt()[:, None].expand(-1, d)
         a, b = self._triangle()
         ratio = torch.where(a == b, 2.0**0.5, 1.0).to(self.information.dtype)
-        return self.information.sqrt()[:, None] * ratio
+        return ratio * (self.information.sum().sqrt() if self.among == "tied" else self.information.sqrt()[:, None])
 
     def _triangle(self) -> tuple[Tensor, Tensor]:
         d = self.factors.shape[1]
@@ -124,8 +119,12 @@ class LogCholesky(Coordinates):
 
     def _relative(self, y: Tensor) -> Tensor:
         """C (k, d, d): factors over the anchor's."""
+        k, d, _ = self.factors.shape
+        free = self.unscaled(y)
+        if self.among in ("diagonal", "spherical"):
+            return torch.diag_embed(free.view(k, -1).exp().expand(k, d))
         a, b = self._triangle()
-        entries = self._entries(y)
+        entries = free.view(-1, len(a)).expand(k, len(a))
         C = torch.zeros_like(self.factors)
         C[:, a, b] = torch.where(a == b, entries.exp(), entries)
         return C

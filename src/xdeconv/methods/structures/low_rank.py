@@ -41,10 +41,6 @@ class LowRank(Structure):
     def name(self) -> str:
         return f"low-rank:{self.rank}"
 
-    def of_one(self, d: int) -> int:
-        """Loadings, less the rotations that change nothing, and own variances; never more than a full covariance."""
-        return min(d * self.rank - self.rank * (self.rank - 1) // 2 + d, d * (d + 1) // 2)
-
     def refuse(self, k: int, d: int, fixed: Fixed | None) -> None:
         """A rank must lie below the dimensions."""
         if self.rank >= d:
@@ -55,6 +51,10 @@ class LowRank(Structure):
     def nearest(self, V: Tensor, rows: Tensor) -> Covariances:
         """The factor analysis of V."""
         return _whole(seeded(analysed(V, self.rank)))
+
+    def roughly(self, V: Tensor, rows: Tensor) -> Tensor:
+        """The factor analysis of V after one step."""
+        return analysed(V, self.rank, steps=1).covariances()
 
     def stepped(self, A: Tensor, rows: Tensor, before: Covariances, whole: bool) -> Covariances:
         """The factor analysis of A from where it was, or one step of EM where not all of A is known."""

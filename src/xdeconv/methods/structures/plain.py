@@ -40,10 +40,6 @@ class Full(Structure):
     def name(self) -> str:
         return "full"
 
-    def of_one(self, d: int) -> int:
-        """d (d + 1) / 2."""
-        return d * (d + 1) // 2
-
     def nearest(self, V: Tensor, rows: Tensor) -> Covariances:
         """V itself."""
         return Covariances(V)
@@ -110,10 +106,6 @@ class Diagonal(Structure):
     def name(self) -> str:
         return "diagonal"
 
-    def of_one(self, d: int) -> int:
-        """d variances."""
-        return d
-
     def nearest(self, V: Tensor, rows: Tensor) -> Covariances:
         """The diagonal."""
         return Covariances(torch.diag_embed(V.diagonal(dim1=-2, dim2=-1)))
@@ -144,10 +136,6 @@ class Spherical(Structure):
     @property
     def name(self) -> str:
         return "spherical"
-
-    def of_one(self, d: int) -> int:
-        """One variance."""
-        return 1
 
     def standardized(self, scale: Sequence[float]) -> Self:
         """A sphere of the user's is an ellipsoid in coordinates of other units."""

@@ -1,0 +1,97 @@
+"""Surveying: one pass over a catalogue for all that a fit wants to know before its first.
+
+Rows are counted and checked, weights are added, a fair sample is taken, and rows that are held out are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..rows.batch import Batch
+from ..rows.thinning import hashed
+from ..system.streams import in_order
+from .blocks import Block
+from .reading import Blocks, Reader
+from .recipe import floats
+
+SURVEY_ROWS = 1 << 17  # of a sample; smaller samples are the first rows of it
+SPARE, MOST = 1.2, 4  # times more rows than are wanted, where rows are counted, and at most
+Streams = list[Callable[[], Iterator[Blocks]]]
+
+
+@dataclass
+class Survey:
+    """What is known of the rows gone through so far."""
+
+    reader: Reader
+    seed: int
+    share: float = 1.0  # of the rows, by their hashes, that are candidates for the sample
+    rows: int = 0
+    weight: float = 0.0
+    empty: int = 0
+    candidates: list[Block] = field(default_factory=list)
+
+    def look(self, blocks: Blocks) -> Survey:
+        """Some rows, by whichever thread: what is to be added."""
+        good, made = self.reader.looked_at(blocks)
+        chosen = [block for block in map(self._thinned, good) if block.n]
+        rows = sum(block.n for block in good)
+        column = self.reader.recipe.weight
+        weight = rows if column is None else sum(float(floats(b.columns[column], column).sum()) for b in good)
+        return Survey(self.reader, self.seed, 1.0, rows, weight, made.empty, chosen)
+
+    def add(self, found: Survey) -> None:
+        """The next rows in order. Where candidates become too many, half of them stay."""
+        self.rows, self.weight, self.empty = (
+            self.rows + found.rows, self.weight + found.weight, self.empty + found.empty,
+        )  # fmt: skip
+        self.candidates += map(self._thinned, found.candidates)  # by what is known now, whatever the thread knew
+        while sum(block.n for block in self.candidates) > MOST * SURVEY_ROWS:
+            self.share /= 2
+            self.candidates = [block for block in map(self._thinned, self.candidates) if block.n]
+
+    def _thinned(self, block: Block) -> Block:
+        if self.share >= 1:
+            return block
+        keep = hashed(block.position, self.seed + block.piece) < np.uint64(self.share * 2.0**64)
+        return block.take(np.flatnonzero(keep))
+
+    def finish(self) -> None:
+        """Put what was found into the tally."""
+        tally, key = self.reader.tally, self.reader.key
+        tally.rows[key], tally.weights[key] = self.rows, (self.weight, float(self.empty))
+        tally.samples[key] = (self.seed, [block for block in self.candidates if block.n])
+
+
+def survey(reader: Reader, rows: int | None, seed: int, batch_rows: int) -> None:
+    """One pass over the rows; ``rows`` is how many there are, where that is known."""
+    found = Survey(reader, seed, _share(rows))
+    for part in in_order(reader.streams(batch_rows), found.look):
+        found.add(part)
+    found.finish()
+    reader.refuse_gaps()
+
+
+def survey_two(whole: Reader, train: Reader, held: Reader, rows: int | None, seed: int, batch_rows: int) -> list[Batch]:
+    """The same of rows to fit, with the rows held out beside them, in one pass: their batches."""
+    found = Survey(train, seed, _share(rows))
+
+    def both(blocks: Blocks) -> tuple[Survey, Batch]:
+        ours = [train.thinned(block) for block in blocks]
+        return found.look(ours), held.batch([held.thinned(block) for block in blocks])
+
+    batches = []
+    for part, batch in in_order(whole.streams(batch_rows), both):
+        found.add(part)
+        batches += [batch] if batch.n else []
+    found.finish()
+    held.tally.rows[held.key] = sum(batch.n for batch in batches)
+    train.refuse_gaps()
+    return batches
+
+
+def _share(rows: int | None) -> float:
+    return 1.0 if rows is None else min(1.0, SPARE * SURVEY_ROWS / max(rows, 1))

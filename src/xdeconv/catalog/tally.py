@@ -1,0 +1,69 @@
+"""Tally: what reading a catalogue has met so far, shared by all parts of it and by all threads that read."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from . import finding
+from .blocks import Block, Part
+
+log = logging.getLogger("xdeconv")
+Array = np.ndarray
+RA_EDGE, POLE = 10.0, 85.0  # degrees
+Key = tuple[Part | None, tuple[int, ...] | None]  # of a source: which rows of which pieces
+
+
+@dataclass
+class Tally:
+    """Counts and remarks.
+
+    rows      of each source that was counted
+    checked   by (piece, part, first row) of every block that was looked at: the places of its bad rows
+    skipped   damaged parts that were left out
+    observed  of each source, which features have a value in some row
+    samples   of each source that was surveyed, what a sample is made of
+    weights   of each source that was surveyed, its weight and how many rows have nothing observed
+    """
+
+    rows: dict[Key, int] = field(default_factory=dict)
+    checked: dict[tuple[int, Part | None, int], Array] = field(default_factory=dict)
+    skipped: set[str] = field(default_factory=set)
+    said: set[str] = field(default_factory=set)
+    edges: dict[str, tuple[float, float]] = field(default_factory=dict)
+    observed: dict[Key, Array] = field(default_factory=dict)
+    samples: dict[Key, tuple[int, list[Block]]] = field(default_factory=dict)
+    weights: dict[Key, tuple[float, float]] = field(default_factory=dict)
+
+    @property
+    def dropped(self) -> int:
+        """How many rows were dropped."""
+        places = [(piece, row) for (piece, _, _), bad in list(self.checked.items()) for row in bad.tolist()]
+        return len(set(places))
+
+    def say(self, text: str) -> None:
+        """Log a warning once."""
+        if text not in self.said:
+            self.said.add(text)
+            log.warning(text)
+
+    def watch(self, key: Key, labels: Sequence[str], known: Sequence[str], spans: Array) -> None:
+        """Features that were observed; plain ra that wraps, and rows near a pole."""
+        seen = spans[:, 0] <= spans[:, 1]
+        self.observed[key] = self.observed.get(key, False) | seen
+        for name, (low, high) in [(n, s) for n, s, there in zip(labels, spans, seen, strict=True) if there]:
+            longitude = finding.is_longitude(name, known)
+            if longitude:
+                self._longitude(name, low, high)
+            elif finding.is_position(name, known) and max(-low, high) > POLE:
+                self.say(f"rows lie near a pole (|{name}| > {POLE:g} degrees), where plain longitude is singular")
+
+    def _longitude(self, name: str, low: float, high: float) -> None:
+        before = self.edges.get(name, (np.inf, -np.inf))
+        least, most = self.edges[name] = (min(before[0], float(low)), max(before[1], float(high)))
+        if least < RA_EDGE and most > 360 - RA_EDGE:
+            self.say(f"{name} straddles 0/360 degrees, where a density of plain {name} is cut in two: "
+                     "see derive= and xd.sky for other coordinates")  # fmt: skip
