@@ -44,6 +44,8 @@ DATA: dict[str, tuple[int, tuple[str, ...]]] = {
     "prepare": (3, ("prepare", "FILE", "-c", "x,y", "out.store")),
     "select": (1, ("select", "FILE", "-c", "x,y", "-k", "1", "--criterion", "bic", "--epochs", "1")),
     "bootstrap": (1, ("bootstrap", "MODEL", "FILE", "--draws", "2", "--epochs", "1")),
+    "errors": (2, ("errors", "MODEL", "FILE")),
+    "check": (1, ("check", "MODEL", "FILE")),
     "plot": (1, ("plot", "MODEL", "--calibration", "FILE", "-o", "out.png", "--force")),
 }
 MODELS: dict[str, tuple[int, tuple[str, ...]]] = {
