@@ -152,8 +152,10 @@ class Page:
 
     def shown(self) -> dict[str, tuple[float, float]]:
         """Mean and standard deviation of each free coordinate, as the page says them."""
-        found = self("return [...document.querySelectorAll('.coordinate')].map(r => [r.dataset.coordinate,"
-                     "r.querySelector('.mean').title, r.querySelector('.sd').title, r.querySelector('.free').hidden])")  # fmt: skip
+        found = self(
+            "return [...document.querySelectorAll('.coordinate')].map(r => [r.dataset.coordinate,"
+            "...['.mean', '.sd'].map(c => r.querySelector(c).title), r.querySelector('.free').hidden])"
+        )
         return {name: (number(mean), number(sd)) for name, mean, sd, hidden in found if not hidden}
 
     def text(self, name: str) -> str:
@@ -278,8 +280,8 @@ def test_everything_can_be_reached_by_keyboard(browser, tmp_path):
     for _ in range(40):
         browser.switch_to.active_element.send_keys(Keys.TAB)
         reached.add(page("const e = document.activeElement; return e.id || e.ariaLabel || e.role"))
-    assert {"theme", "axis-x", "swap", "axis-y", "reset", "density", "every", "whole", "option", "fix axis 2", "value of axis 3",
-            "error of axis 3"} <= reached  # fmt: skip
+    assert {"theme", "axis-x", "swap", "axis-y", "reset", "density", "every", "whole", "option", "fix axis 2",
+            "value of axis 3", "error of axis 3"} <= reached  # fmt: skip
 
 
 @pytest.mark.browser

@@ -31,8 +31,8 @@ def explore(mixture: Mixture, path: str | os.PathLike[str], *, title: str = "Mix
     """Write a page in which a mixture can be explored: choose two coordinates, fix others, and see the density change.
 
     The file is complete: it opens from disk, asks nothing of a network, and computes conditionals in closed form in the
-    browser. It shows the components, a background's share, the history of the fit and what the mixture's ``meta`` says of
-    data and settings; numbers have the digits that their widths deserve, and all when pointed at.
+    browser. It shows the components, a background's share, the history of the fit and what the mixture's ``meta`` says
+    of data and settings; numbers have the digits that their widths deserve, and all when pointed at.
 
     Parameters
     ----------
