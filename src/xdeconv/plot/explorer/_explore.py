@@ -77,10 +77,7 @@ def page(mixture: Mixture, title: str = "Mixture") -> str:
 def facts(mixture: Mixture, title: str = "Mixture") -> dict[str, Any]:
     """What the page knows, as JSON: arrays are float64 in base64, covariances as packed lower triangles."""
     meta = {name: value for name, value in (mixture.meta or {}).items() if name != "history"}
-    if mixture.background is not None:
-        beside = f"{mixture.background_weight:.3g} of all rows are of {mixture.background!r}"
-        meta = {"background": f"{beside}; the page shows the components", **meta}
-    mixture = mixture.with_(background=None)
+    background, mixture = _background(mixture), mixture.with_(background=None)
     a, b = np.tril_indices(mixture.d)
     return {
         "title": title,
@@ -94,7 +91,7 @@ def facts(mixture: Mixture, title: str = "Mixture") -> dict[str, Any]:
         "means": packed(mixture.means),
         "covariances": packed(mixture.covariances[:, a, b]),
         "structure": mixture.structure,
-        "background": _background(mixture),
+        "background": background,
         "history": _history((mixture.meta or {}).get("history")),
         "meta": meta,
     }
