@@ -72,7 +72,7 @@ def accumulate(
     _check_shapes(log_weights, means, covariances, batch)
     batch = _weighed(log_weights, batch)
     backend = _backend(means, batch, options)
-    if factors is not None and backend.__name__.endswith(".cpu") and backend.takes_factors(batch):
+    if factors is not None and backend is _load("cpu") and backend.takes_factors(batch, factors.loadings.shape[-1]):
         return backend.accumulate_factors(log_weights, means, factors, batch, options)
     compute = backend.accumulate
     return reduce(add, in_halves(lambda part: compute(log_weights, means, covariances, part, options), batch))

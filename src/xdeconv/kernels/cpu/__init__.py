@@ -52,11 +52,11 @@ def accumulate(
     return _stats(totals, sums, run.whitening, run.kind)
 
 
-def takes_factors(batch: Batch) -> bool:
+def takes_factors(batch: Batch, rank: int) -> bool:
     """Whether sums for covariances of low rank have a way of their own."""
     from . import low_rank
 
-    return low_rank.takes(batch)
+    return low_rank.takes(batch, rank)
 
 
 def accumulate_factors(

@@ -37,13 +37,19 @@ MAX_CHUNKS = 256
 LEAST = 2.0**-24  # of a row's density: what pairs that are skipped may hold together
 FAST = {"reassoc", "contract", "arcp", "nsz"}  # never nnan or ninf: NaN is how failure is seen
 LOGS = 8  # variances whose product has one logarithm: each may be as small as 1e-38 or as large as 1e38
+WORTH = {torch.float64: 4, torch.float32: 6}  # dimensions for each factor and two more, measured at d = 20 and 64
 ROWS = 128  # of a block, whose numbers stay in the caches
 
 
-def takes(batch: Batch) -> bool:
-    """Whether rows are of the kind that this is for: noise of their own that is diagonal, no projection, on a CPU."""
-    known = batch.dtype in (torch.float32, torch.float64)
-    return batch.device.type == "cpu" and known and not (batch.full or batch.shared or batch.projection is not None)
+def takes(batch: Batch, rank: int) -> bool:
+    """Whether rows are of the kind that this is for, and factors so few that it is the faster way.
+
+    Noise must be diagonal and of each row's own, without projections. These loops are float64, the others twice as fast
+    in float32.
+    """
+    if batch.full or batch.shared or batch.projection is not None:
+        return False
+    return batch.p >= WORTH[batch.dtype] * (rank + 2)
 
 
 def accumulate(log_weights: Tensor, means: Tensor, factors: Factors, batch: Batch, options: Options) -> Stats:
