@@ -45,7 +45,8 @@ class Steps:
 
     def step(self, state: Any, batch: Batch) -> Any:
         """The state after one batch."""
-        stats = kernels.accumulate(*state.parameters(), batch, self.options, factors=state.factors)
+        log_weights, means, V = state.parameters()
+        stats = kernels.accumulate(log_weights, means, V, batch, self.options, state.factors)
         return self._updated(state, stats)
 
     def run(self, state: Any, batches: Iterator[Batch]) -> Iterator[Any]:
@@ -57,11 +58,11 @@ class Steps:
             return
         while True:
             batch: Batch | None = next(batches, None)
-            parameters, factors = state.parameters(), state.factors
+            (log_weights, means, V), factors = state.parameters(), state.factors
             if batch is None:  # other ranks may have more: this one adds nothing to theirs
-                stats = Stats.zeros(parameters.k, parameters.d, self.device)
+                stats = Stats.zeros(len(means), means.shape[1], self.device)
             else:
-                stats = kernels.accumulate(*parameters, batch, self.options, factors=factors)
+                stats = kernels.accumulate(log_weights, means, V, batch, self.options, factors)
             told = sum_over_ranks(torch.cat([stats.packed, stats.packed.new_full((1,), float(batch is not None))]))
             if told[-1] == 0:
                 return
