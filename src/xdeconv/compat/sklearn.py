@@ -24,6 +24,7 @@ from ..methods import EM, SGD, Method, suited_step
 from ..methods.prior import Prior
 from ..methods.structures import Structure, as_structure
 from ..mixture._mixture import Mixture, square_root
+from ..mixture.background import Uniform
 from ..mixture.exchange import SKLEARN, in_sklearns_shape
 from ..rows import checks
 from ..rows import tables as tabular
@@ -66,6 +67,8 @@ class XDGMM(DensityMixin, BaseEstimator):
         of the prior. By default a weak prior of a millionth of each column's variance.
     prior : Prior, optional
         A prior on weights and covariances.
+    background : Uniform or Mixture, optional
+        What else makes rows, with a weight that is fitted, as :func:`xdeconv.fit` takes it.
     max_iter : int, optional
         At most so many passes; by default as many as the method wants.
     batch_size : int, default 512
@@ -116,6 +119,7 @@ class XDGMM(DensityMixin, BaseEstimator):
         patience: int | None = None,
         reg_covar: float | None = None,
         prior: Prior | None = None,
+        background: Uniform | Mixture | None = None,
         max_iter: int | None = None,
         batch_size: int = 512,
         n_init: int = 1,
@@ -138,6 +142,7 @@ class XDGMM(DensityMixin, BaseEstimator):
         self.patience = patience
         self.reg_covar = reg_covar
         self.prior = prior
+        self.background = background
         self.max_iter = max_iter
         self.batch_size = batch_size
         self.n_init = n_init
@@ -208,6 +213,7 @@ class XDGMM(DensityMixin, BaseEstimator):
             projection=projection,
             weight=weight,
             log_prior=log_prior,
+            background=self.background,
             validation=validation,
             covariance=self._covariance(),
             method=self._method(X, noise, error, d, weight),
@@ -483,7 +489,7 @@ class XDGMM(DensityMixin, BaseEstimator):
         Returns
         -------
         tuple of numpy.ndarray
-            Draws (n_samples, d), components (n_samples,).
+            Draws (n_samples, d), components (n_samples,); -1 is the background.
         """
         check_is_fitted(self, "mixture_")
         if n_samples < 1:
@@ -492,7 +498,12 @@ class XDGMM(DensityMixin, BaseEstimator):
         component = np.sort(rng.choice(len(self.weights_), size=n_samples, p=self.weights_))
         z = rng.standard_normal((n_samples, self.means_.shape[1]))
         root = square_root(self.mixture_.covariances)[component]
-        return self.means_[component] + np.einsum("nde,ne->nd", root, z), component
+        drawn = self.means_[component] + np.einsum("nde,ne->nd", root, z)
+        if self.mixture_.background is not None:
+            beside = rng.random_sample(n_samples) < self.mixture_.background_weight
+            some = self.mixture_.background.drawn(int(beside.sum()), np.random.default_rng(rng.randint(2**31 - 1)))
+            drawn[beside], component[beside] = some, -1
+        return drawn, component
 
     def n_parameters(self) -> int:
         """Free parameters of the mixture."""

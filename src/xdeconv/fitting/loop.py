@@ -16,6 +16,7 @@ from ..kernels.parameters import Parameters
 from ..mixture._mixture import Mixture
 from ..rows.data import Source
 from ..system.ranks import from_first, made_by_first, rank, world
+from .beside import with_share
 from .frame import Frame
 from .history import Callback, Epoch
 from .plan import Plan
@@ -261,7 +262,8 @@ def _first_notes(workspace: Workspace) -> tuple[str, ...]:
 def _any_mixture(workspace: Workspace) -> Mixture:
     """A mixture of the right shape, for a state whose tensors are then replaced."""
     k, d = workspace.plan.components, workspace.raw.dim
-    return Mixture(np.full(k, 1 / k), np.zeros((k, d)), np.broadcast_to(np.eye(d), (k, d, d)))
+    alike = Mixture(np.full(k, 1 / k), np.zeros((k, d)), np.broadcast_to(np.eye(d), (k, d, d)))
+    return with_share(alike, workspace.plan.background)
 
 
 def _note(desk: Desk, text: str) -> None:

@@ -88,7 +88,13 @@ class Verdict:
 
 @dataclass(frozen=True, repr=False)
 class Check:
-    """One verdict per coordinate; ``str`` and ``repr`` are a table."""
+    """One verdict per coordinate; ``str`` and ``repr`` are a table.
+
+    Parameters
+    ----------
+    verdicts : tuple of Verdict
+        One per coordinate.
+    """
 
     verdicts: tuple[Verdict, ...]
 
