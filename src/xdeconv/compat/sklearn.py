@@ -86,8 +86,9 @@ class XDGMM(DensityMixin, BaseEstimator):
         How kernels compute: :class:`xdeconv.Options`.
     checkpoint : Checkpoint, str or path, optional
         A file to save to every ten seconds, or a :class:`xdeconv.Checkpoint`.
-    verbose : bool, default False
-        Whether to show progress.
+    verbose : bool, optional
+        Whether to show progress: by default on a terminal or in a notebook, after two seconds; with True always, with
+        False never.
 
     Examples
     --------
@@ -123,7 +124,7 @@ class XDGMM(DensityMixin, BaseEstimator):
         cache: Cache | None = None,
         options: Options | None = None,
         checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
-        verbose: bool = False,
+        verbose: bool | None = None,
     ) -> None:
         self.n_components = n_components
         self.covariance_type = covariance_type

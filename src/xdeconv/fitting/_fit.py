@@ -78,7 +78,7 @@ def fit(
     dtype: torch.dtype | str | None = None,
     options: Options | None = None,
     checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
-    verbose: bool = False,
+    verbose: bool | None = None,
     callback: Callback | None = None,
 ) -> FitResult:
     """Fit a mixture of Gaussians to the density of the true values behind noisy, incomplete rows.
@@ -152,8 +152,9 @@ def fit(
         How kernels compute: :class:`xdeconv.Options`.
     checkpoint : Checkpoint, str or path, optional
         A file to save to every ten seconds, or a :class:`xdeconv.Checkpoint` that says how often and whether to resume.
-    verbose : bool, default False
-        Whether to show progress.
+    verbose : bool, optional
+        Whether to show progress: by default on a terminal or in a notebook, after two seconds; with True always, with
+        False never.
     callback : callable, optional
         Called with an :class:`xdeconv.Epoch` after each pass.
 

@@ -172,7 +172,7 @@ class Choosing:
             if user is not None:
                 user(record)
 
-        settings = {**self.settings, "callback": callback}
+        settings = {**self.settings, "callback": callback, "verbose": False}
         try:
             if start is not None:
                 if start.k > k:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ..system.progress import Progress
+from ..system.progress import progress_of_call
 from .history import Callback, Epoch
 
 
@@ -29,14 +29,16 @@ class _Speed:
 
 
 @contextmanager
-def show_progress(verbose: bool, epochs: int | None, rows: int | None = None) -> Iterator[Callback]:
+def show_progress(verbose: bool | None, epochs: int | None, rows: int | None = None) -> Iterator[Callback]:
     """A callback that shows each epoch on standard error; ``rows`` of an epoch, if known, give the speed.
+
+    With ``verbose`` None it is shown on a terminal or in a notebook alone, and only of a fit that takes long.
 
     The count is of the epochs of all restarts, of which there are ``epochs``, or None where nobody knows before it has
     converged; a fit that resumes counts from where it had been.
     """
     speed, resumed = _Speed(rows), True
-    with Progress(epochs, shown=verbose, delay=0.0) as progress:
+    with progress_of_call(verbose, epochs) as progress:
 
         def show(record: Epoch) -> None:
             nonlocal resumed

@@ -12,6 +12,7 @@ from ..rows.data import ArraySource, Source
 from ..rows.resident import ResidentSource
 from ..search.exploring import explore
 from ..search.moves import Found, Search
+from ..system.progress import tell
 from ..system.ranks import from_first, made_by_first, world
 from .initial import start_mixture
 from .state import FitState
@@ -23,6 +24,7 @@ def explored(workspace: Workspace, restart: int) -> tuple[Mixture, int | None]:
     plan, frame = workspace.plan, workspace.frame
     if plan.given is not None and restart == 0:
         return _from_given(workspace, frame.into(plan.given))
+    tell("looking for a start")
     seed = plan.seed + 7919 * restart
     if plan.moves is None or plan.components == 1:
         return made_by_first(lambda: _plain_start(workspace, seed), plan.device), None

@@ -17,6 +17,7 @@ from ..methods import Method, Prior, State
 from ..rows.batch import Batch
 from ..rows.data import Source
 from ..rows.resident import Cache, Place, placed
+from ..system.progress import tell
 from ..system.ranks import from_first, made_by_first, rank, world
 from .frame import Frame
 from .full_pass import score_of, stats_of, summed, weight_of
@@ -55,6 +56,7 @@ class Workspace:
         cache: Cache | None, rescue: tuple[float, ...] | None = None,
     ) -> Workspace:  # fmt: skip
         """Put rows where the plan wants them, in the frame, and count them."""
+        tell("reading rows")
         where = Place(frame.shift, frame.scale, plan.device, dtype, cache, rank(), world(), plan.seed)
         train, said = placed(raw, where)
         size = plan.batch_rows

@@ -19,6 +19,7 @@ from ..kernels.options import DEFAULT, Options
 from ..kernels.parameters import Parameters
 from ..methods.prior import Prior
 from ..rows.batch import Batch
+from ..system.progress import tell
 from .contest import contest
 from .moves import Found, Moves, Search
 from .passes import em_passes, total_log_prob
@@ -93,6 +94,7 @@ def _starts(there: _Rows, start: Start, k: int, moves: Moves) -> list[Parameters
 
 def _parent(there: _Rows, begun: Parameters, number: int, moves: Moves, rng: np.random.Generator) -> Found:
     """What a search from one start finds on rows of its own."""
+    tell(f"searching from start {number + 1}")
     rows, prior = there.part(number, 1)
     return Search(rows, moves, rng, prior, there.options).run(begun)
 

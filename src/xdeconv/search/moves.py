@@ -9,7 +9,6 @@ much as a few EM passes over the pool, since every trial sees few rows and at mo
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -21,11 +20,11 @@ from ..kernels.options import DEFAULT, Options
 from ..kernels.parameters import Parameters
 from ..methods.prior import Prior
 from ..rows.batch import Batch
+from ..system.progress import tell
 from .passes import em_passes, total_log_prob
 from .pool import Pool
 from .trials import Change, Effort, removals, try_merges, try_splits
 
-log = logging.getLogger("xdeconv")
 FEWEST_SWEEPS = 8
 FEW_ROWS = 20_000
 
@@ -108,7 +107,8 @@ class Search:
             return Found(parameters, 0, 0.0, sound=False)
         first = value = self._value(parameters)
         moved = 0
-        for _ in range(self._sweeps()):
+        for sweep in range(self._sweeps()):
+            tell(f"searching: sweep {sweep + 1} of at most {self._sweeps()}, {moved} moves so far")
             fresh = not self.splits
             chosen = self._sweep(parameters)
             if not chosen and fresh:
@@ -122,7 +122,6 @@ class Search:
             if better - value > self._least(parameters) / 10:
                 parameters, value, moved = after, better, moved + len(chosen)
                 self._forget(touched, parameters)
-                log.info("searching: %d moves, log-likelihood %+.4f", moved, (value - first) / self._weight())
             else:
                 self.barren |= {split.old[0] for split, _ in chosen}
                 if len(self.barren) >= len(parameters[0]):

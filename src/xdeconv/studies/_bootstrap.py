@@ -174,7 +174,7 @@ def bootstrap(
     weight: Any = None,
     log_prior: Any = None,
     label: Any = None,
-    verbose: bool = False,
+    verbose: bool | None = None,
     **options: Any,
 ) -> Bootstrap:
     """How far a fitted mixture may be trusted: refit it to rows drawn again.
@@ -206,8 +206,9 @@ def bootstrap(
         Added to the log-weights, row by row; -inf rules a component out.
     label : array-like (n,), optional
         The class of each row, where ``log_prior`` is a table of classes.
-    verbose : bool, default False
-        Whether to show progress.
+    verbose : bool, optional
+        Whether to show progress: by default on a terminal or in a notebook, after two seconds; with True always, with
+        False never.
     **options : dict
         Anything else that :func:`xdeconv.fit` takes.
 
@@ -285,7 +286,7 @@ def _draw(
 
     rows = _resampled(source, seed, draw)
     try:
-        result = fit(rows, mixture=mixture, **{"seed": seed, **options, "callback": callback})
+        result = fit(rows, mixture=mixture, **{"seed": seed, **options, "callback": callback, "verbose": False})
     except NumericalTrouble as trouble:
         raise NumericalTrouble(f"{name}: {trouble}") from trouble
     if result.interrupted:

@@ -160,7 +160,7 @@ def select(
     warm: bool = True,
     seed: int = 0,
     results: str | os.PathLike[str] | None = None,
-    verbose: bool = False,
+    verbose: bool | None = None,
     **options: Any,
 ) -> Selection:
     """Choose how many components describe rows best, and fit that many to all of them.
@@ -197,8 +197,9 @@ def select(
         The same seed gives the same result.
     results : str or path, optional
         A file that keeps every finished fit: the same call with the same file resumes from there.
-    verbose : bool, default False
-        Whether to show progress.
+    verbose : bool, optional
+        Whether to show progress: by default on a terminal or in a notebook, after two seconds; with True always, with
+        False never.
     **options : dict
         Anything else that :func:`xdeconv.fit` takes.
 

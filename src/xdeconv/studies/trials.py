@@ -14,7 +14,7 @@ from ..fitting.choosing import Kept, Show, Trial
 from ..fitting.state import refuse_other_settings
 from ..mixture._mixture import Mixture
 from ..system.files import write_atomically
-from ..system.progress import Progress
+from ..system.progress import progress_of_call
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,9 +65,9 @@ class Results(Kept):
 
 
 @contextmanager
-def show_trials(verbose: bool, total: int) -> Iterator[Show]:
+def show_trials(verbose: bool | None, total: int) -> Iterator[Show]:
     """A function that shows trials on standard error: a bar on a terminal, plain lines in a log file, or nothing."""
-    with Progress(total, shown=verbose, delay=0.0, every_step=True) as progress:
+    with progress_of_call(verbose, total, every_step=True) as progress:
         yield progress.update
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
+from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -38,6 +40,8 @@ class Progress:
         Whether to show anything at all.
     delay : float
         Seconds before anything is shown: short work stays silent.
+    lines : bool
+        Whether a log file gets lines, where there is neither a terminal nor a notebook.
     every_step : bool
         Whether a log file gets a line whenever the count rises, and not only every few seconds.
 
@@ -51,39 +55,99 @@ class Progress:
     """
 
     def __init__(
-        self, total: int | None = None, *, shown: bool = True, delay: float = 2.0, every_step: bool = False
+        self,
+        total: int | None = None,
+        *,
+        shown: bool = True,
+        delay: float = 2.0,
+        every_step: bool = False,
+        lines: bool = True,
     ) -> None:
         self.total, self.shown, self.delay, self.every_step = total, shown, delay, every_step
+        self.lines = lines
         self.done = 0
+        self.text = "starting"
         self.began = time.monotonic()
         self.view: View | None = None
+        self.lock = threading.RLock()
+        self.timer: threading.Timer | None = None
+        self.token: Token[Progress | None] | None = None
 
     def __enter__(self) -> Self:
         self.began = time.monotonic()
+        if self.shown or _CURRENT.get() is None:  # work inside other work that is watched says what it does there
+            self.token = _CURRENT.set(self)
+        if self.shown and self.delay > 0:
+            self.timer = threading.Timer(self.delay, self._show)
+            self.timer.daemon = True
+            self.timer.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.view is not None:
-            self.view.close()
-            self.view = None
+        if self.timer is not None:
+            self.timer.cancel()
+        if self.token is not None:
+            _CURRENT.reset(self.token)
+        with self.lock:
+            self.shown = False
+            if self.view is not None:
+                self.view.close()
+                self.view = None
 
     def update(self, text: str, done: int = 0, total: int | None = None) -> None:
         """Say what happens now, how much more is ``done``, and the new ``total`` if it has changed."""
         self.done += done
         self.total = self.total if total is None else total
-        if not self.shown or time.monotonic() - self.began < self.delay:
-            return
-        if self.view is None:
-            self.view = _view(self.began, self.every_step)
-        self.view.show(printable(text), self.done, self.total, done > 0)
+        self.text = text
+        if time.monotonic() - self.began >= self.delay:
+            self._show(done > 0)
+
+    def _show(self, step: bool = False) -> None:
+        with self.lock:
+            if not self.shown:
+                return
+            if self.view is None:
+                self.view = _view(self.began, self.every_step, self.lines)
+            self.view.show(printable(self.text), self.done, self.total, step)
 
 
-def _view(began: float, every_step: bool) -> View:
+_CURRENT: ContextVar[Progress | None] = ContextVar("xdeconv_progress", default=None)
+
+
+def progress_of_call(verbose: bool | None, total: int | None, every_step: bool = False) -> Progress:
+    """The progress of a user's call: always shown, never, or where somebody watches and it takes long (None).
+
+    A call inside work that is shown already shows nothing of its own.
+    """
+    outer = _CURRENT.get()
+    if verbose is not None:
+        return Progress(total, shown=bool(verbose), delay=0.0, every_step=every_step)
+    return Progress(total, shown=outer is None or not outer.shown, every_step=every_step, lines=False)
+
+
+def tell(text: str) -> None:
+    """Say what the work is doing now, where somebody is watching it.
+
+    Examples
+    --------
+    >>> with Progress(shown=False) as progress:
+    ...     tell("reading")
+    >>> progress.text
+    'reading'
+    """
+    progress = _CURRENT.get()
+    if progress is not None:
+        progress.update(text)
+
+
+def _view(began: float, every_step: bool, lines: bool) -> View:
     if in_notebook():
         return _Notebook(began)
-    return _Bar(began) if sys.stderr is not None and sys.stderr.isatty() else _Lines(began, every_step)
+    if sys.stderr is not None and sys.stderr.isatty():
+        return _Bar(began)
+    return _Lines(began, every_step) if lines else _Nothing()
 
 
 def in_notebook() -> bool:
@@ -170,17 +234,28 @@ def _page(text: str) -> dict[str, Any]:
     return {"text/plain": text}
 
 
+class _Nothing:
+    """Where nobody watches and nobody asked."""
+
+    def show(self, text: str, done: int, total: int | None, step: bool) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
 class _Lines:
     """Lines of a log file: one every few seconds, and where it is wanted one for each step."""
 
     def __init__(self, began: float, every_step: bool) -> None:
-        self.began, self.every_step, self.last = began, every_step, -LINE_SECONDS
+        self.began, self.every_step = began, every_step
+        self.last = {True: -LINE_SECONDS, False: -LINE_SECONDS}  # of a line about a step, and about what comes between
 
     def show(self, text: str, done: int, total: int | None, step: bool) -> None:
         now = time.monotonic()
-        if sys.stderr is None or not ((step and self.every_step) or now - self.last >= LINE_SECONDS):
+        if sys.stderr is None or not ((step and self.every_step) or now - self.last[step] >= LINE_SECONDS):
             return
-        self.last = now
+        self.last[step] = now
         sys.stderr.write(f"{now - self.began:8.1f} s  {count(done, total)}  {text}\n")
         sys.stderr.flush()
 

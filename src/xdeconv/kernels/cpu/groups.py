@@ -20,7 +20,7 @@ from .lanes import VECTOR_BYTES
 from .loops import _call
 from .pairs import Kind
 from .scratch import Places, Scratch, Shape, Steps, memory_types
-from .tiles import CONSTANT, CUT, LARGEST, NORM, SHARE, TILE, TOTAL, fingerprint, notice
+from .tiles import CONSTANT, CUT, LARGEST, NORM, SHARE, TILE, TOTAL, fingerprint
 
 New = Callable[[int, np.dtype], np.ndarray]
 """Makes memory for so many numbers, with whatever is in it."""
@@ -83,9 +83,8 @@ def loop(bits: int) -> Callable[..., None]:
                         memory.lanes[j, s, lane] = 0
 
     groups.__qualname__ = f"groups_float{bits}"
-    with notice(f"groups of rows, float{bits}"):
-        number = types.float32 if bits == 32 else types.float64
-        return kept(lambda keep: njit(_signature(number), nogil=True, cache=keep, error_model="numpy")(groups))
+    number = types.float32 if bits == 32 else types.float64
+    return kept(lambda keep: njit(_signature(number), nogil=True, cache=keep, error_model="numpy")(groups))
 
 
 def _signature(number: Any) -> Any:

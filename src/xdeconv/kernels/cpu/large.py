@@ -16,11 +16,12 @@ from numba import types
 from numba.extending import intrinsic
 
 from .blocks import BLOCK, Blocked
+from .keeping import kept
 from .lanes import ADDRESS, INDEX, Lanes
 from .moments import prepared, seen
 from .panels import SIDE, Pair, Variables, Writer
 from .sums import sums_of_rows
-from .tiles import LARGEST, SIX, TILE, _cfunc, fingerprint, notice
+from .tiles import LARGEST, SIX, TILE, _cfunc, fingerprint, say_compiling
 from .whitening import joint_shared
 
 
@@ -139,8 +140,8 @@ def _compiled(code: str, step: str) -> int:
         _emit(code, step, mark, a, b, c, d, e, f)
 
     run.__qualname__ = f"large {step} {code}".replace(" ", "_")
-    with notice(f"more dimensions, {code}"):
-        return int(_cfunc(types.void(*SIX), cache=True, nopython=True, error_model="numpy")(run).address)
+    made = kept(lambda keep: _cfunc(types.void(*SIX), cache=keep, nopython=True, error_model="numpy")(run))
+    return int(made.address)
 
 
 @intrinsic(prefer_literal=True)
@@ -149,6 +150,7 @@ def _emit(typing: Any, code: Any, step: Any, mark: Any, a: Any, b: Any, c: Any, 
     kind, write = Blocked.parse(code.literal_value), STEPS[step.literal_value]
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        say_compiling(f"many dimensions ({code.literal_value})")
         write(Writer(builder, kind, arguments[-1]), *arguments[3:])
         return context.get_dummy_value()
 

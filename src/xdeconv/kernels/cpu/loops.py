@@ -31,7 +31,7 @@ from .tiles import (  # fmt: skip
     cuts,
     fingerprint,
     lost,
-    notice,
+    say_compiling,
 )
 
 WORTH, PAUSE = 0.35, 15  # a bound that leaves more than this share of a tile's pairs is not tried for some tiles
@@ -43,6 +43,7 @@ def _call(typing: Any, address: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: 
     """Call the compiled step at an address."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        say_compiling("all dimensions")
         step = ir.FunctionType(ir.VoidType(), [ir.IntType(64)] * 6)
         builder.call(builder.inttoptr(arguments[0], step.as_pointer()), arguments[1:])
         return context.get_dummy_value()
@@ -274,6 +275,5 @@ def loop(bits: int) -> Callable[..., None]:
                             memory.lanes[j, s, lane] = 0
 
     chunk.__qualname__ = f"chunk_float{bits}"  # an index of its own on disk, as for the steps
-    with notice(f"all dimensions, float{bits}"):
-        number = types.float32 if bits == 32 else types.float64
-        return kept(lambda keep: njit(signature(number), nogil=True, cache=keep, error_model="numpy")(chunk))
+    number = types.float32 if bits == 32 else types.float64
+    return kept(lambda keep: njit(signature(number), nogil=True, cache=keep, error_model="numpy")(chunk))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from ...system.progress import tell
 from . import pairs as numba_pairs
 from .keeping import kept
 from .lanes import ADDRESS, Emitter, Lanes
@@ -215,21 +215,15 @@ def compiled(kind: Kind, step: str) -> int:
         _emit(code, step, mark, a, b, c, d, e, f)
 
     run.__qualname__ = f"{step} {code}".replace(" ", "_")  # an index of its own: processes must not share numbers
-    with notice(f"d = {kind.d}, {kind.noise} noise, float{kind.bits}"):
-        made = kept(lambda keep: _cfunc(types.void(*SIX), cache=keep, nopython=True, error_model="numpy")(run))
-        return int(made.address)
+    made = kept(lambda keep: _cfunc(types.void(*SIX), cache=keep, nopython=True, error_model="numpy")(run))
+    return int(made.address)
 
 
-@contextmanager
-def notice(what: str) -> Iterator[None]:
-    """Say what takes so long when compiling does."""
-    timer = threading.Timer(1.0, log.info, ("compiling the CPU kernel for %s (once per machine)", what))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+@cache
+def say_compiling(what: str) -> None:
+    """Say, once in a process, what is being compiled; only code generation calls this, so that it is true."""
+    log.info("compiling CPU kernels for %s (they are kept for the next time)", what)
+    tell(f"compiling CPU kernels for {what}")
 
 
 @intrinsic(prefer_literal=True)
@@ -238,6 +232,7 @@ def _emit(typing: Any, code: Any, step: Any, mark: Any, a: Any, b: Any, c: Any, 
     kind, write = Kind.parse(code.literal_value), STEPS[step.literal_value]
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        say_compiling(f"d = {kind.d}, {kind.noise} noise, float{kind.bits}")
         write(Emitter(builder, kind.bits), kind, *arguments[3:])
         return context.get_dummy_value()
 
