@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from tests.catalogues import arrow_table, gaia_like
 
 import xdeconv as xd
-from tests.catalogues import arrow_table, gaia_like
 from xdeconv.catalog import reading, stream
 from xdeconv.catalog.assembling import assemble
 from xdeconv.catalog.bad_rows import bad_rows
@@ -135,7 +135,7 @@ def path(tmp_path_factory):
     return found
 
 
-@pytest.fixture()
+@pytest.fixture
 def reads(monkeypatch):
     """The row groups that were read."""
     found = []
@@ -227,7 +227,7 @@ def test_ranks_share_row_groups_out():
     assert reading.shared_out([1000, 10], 2) is None
 
 
-@pytest.mark.slow()
+@pytest.mark.slow
 def test_an_interrupt_ends_a_streamed_fit_within_a_second_and_it_resumes(tmp_path):
     rows = tmp_path / "rows.parquet"
     rng = np.random.default_rng(0)
