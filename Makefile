@@ -4,6 +4,7 @@ VENV   := .venv
 RUN    := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 PAGES  := $(VENV)/.installed-docs
+BUILD  := $(RUN) -m sphinx -W --keep-going -q -b html docs docs/_build/html
 QUICK  := not slow and not docs and not processes and not browser and not interpreted
 
 .PHONY: demo test check quick docs clean ranges audit
@@ -13,19 +14,20 @@ demo: $(STAMP)
 
 test: check
 
-check: $(STAMP)
+check: $(STAMP) $(PAGES)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 	$(RUN) -m pytest -n 2
+	$(BUILD)
 
 # The fast part, meant to stay under a minute on two quiet cores: no documentation, processes, browser, interpreter.
 quick: $(STAMP)
 	$(RUN) -m pytest -n 2 -m "$(QUICK)"
 
 docs: $(PAGES)
-	$(RUN) -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	$(BUILD)
 
 $(STAMP): pyproject.toml requirements/dev.txt
 	$(PYTHON) -m venv $(VENV)

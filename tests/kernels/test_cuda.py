@@ -8,7 +8,7 @@ import torch
 
 from problems import CASES, problem
 from xdeconv import kernels
-from xdeconv.kernels import cuda
+from xdeconv.kernels import Groups, cuda
 from xdeconv.kernels.options import Options
 from xdeconv.rows.batch import Batch
 
@@ -180,3 +180,67 @@ def test_memory_does_not_grow_with_pairs():
     kernels.accumulate(*theta, batch, CUDA)
     kernels.log_prob(*theta, batch, CUDA)
     assert torch.cuda.max_memory_allocated() - before < 4 * batch.n * 512
+
+
+def groups_for(n: int, sizes: list[int], background: float) -> Groups:
+    random = torch.Generator().manual_seed(3)
+    rows = torch.cat([torch.randperm(n, generator=random)[:size].sort().values for size in sizes])
+    starts = torch.tensor([0, *sizes]).cumsum(0)
+    density = background + torch.randn(len(rows), generator=random, dtype=torch.float64)
+    return Groups(rows, starts, density, 0.5 + torch.rand(len(rows), generator=random, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize(
+    "kind",
+    [{}, {"noise": "diagonal", "missing": 0.3}, {"noise": "shared"}, {"noise": "none"}, {"d": 7},
+     {"projection": "dense", "p": 2}, {"missing": 0.3, "d": 5}],
+    ids=str,
+)  # fmt: skip
+def test_groups_equal_the_reference(device, kind, dtype):
+    p = problem(**({"n": 400, "k": 6, "seed": 3, "weight": True} | kind))
+    d = p.parameters()[1].shape[1]
+    for m, background in ((2, -3.0), (1, -torch.inf)):
+        groups = groups_for(400, [1, 300, 0, 37], background)
+        pick = torch.arange(4 * m).view(4, m) % 6
+        parameters = tuple(t[pick] for t in p.parameters())
+        ours = kernels.for_groups(p.batch(dtype=dtype, device=device), d, CUDA)
+        right = kernels.for_groups(p.batch(), d, REFERENCE)
+        found = kernels.accumulate_groups(*(t.to(device) for t in parameters), ours, groups)
+        wanted = kernels.accumulate_groups(*parameters, right, groups)
+        tolerance = 1e-9 if dtype == torch.float64 else 2e-4
+        for name in ("loglik", "q", "g", "G"):
+            a, b = getattr(found, name).cpu(), getattr(wanted, name)
+            assert a.shape == b.shape
+            assert float((a - b).abs().max()) < tolerance * (1 + float(b.abs().max())), (name, m)
+
+
+def test_groups_of_many_components_and_no_groups(device):
+    p = problem(n=60, k=6, d=2, seed=3)
+    rows = kernels.for_groups(p.batch(device=device), 2, CUDA)
+    groups = groups_for(60, [40], -2.0)
+    parameters = tuple(t[None] for t in p.parameters())
+    right = kernels.accumulate_groups(*parameters, kernels.for_groups(p.batch(), 2, REFERENCE), groups)
+    found = kernels.accumulate_groups(*(t.to(device) for t in parameters), rows, groups)
+    torch.testing.assert_close(found.G.cpu(), right.G, rtol=1e-9, atol=1e-9)
+    none = groups_for(60, [0], -2.0)
+    empty = Groups(none.rows, none.starts[:1], none.background, none.weight)
+    assert len(kernels.accumulate_groups(*(t[:0].to(device) for t in parameters), rows, empty).loglik) == 0
+
+
+def test_a_failed_component_and_a_row_without_density_in_groups(device):
+    p = problem(n=100, k=4, d=2, seed=1)
+    log_weights, means, V = (t[torch.tensor([[0, 1], [2, 3]])].clone() for t in p.parameters())
+    V[1, 0] = -10 * torch.eye(2)
+    rows = kernels.for_groups(p.batch(device=device), 2, CUDA)
+    groups = groups_for(100, [50, 50], -2.0)
+    found = kernels.accumulate_groups(*(t.to(device) for t in (log_weights, means, V)), rows, groups)
+    assert found.loglik[0].isfinite()
+    assert found.q[0].isfinite().all()
+    assert found.loglik[1].isnan()
+    nothing = torch.full_like(log_weights, -torch.inf)
+    bare = kernels.accumulate_groups(
+        *(t.to(device) for t in (nothing, means, V.abs())), rows, groups_for(100, [50, 50], -torch.inf)
+    )
+    assert not bare.q[0].any()
+    assert bare.loglik[0] == -torch.inf

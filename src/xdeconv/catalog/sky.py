@@ -30,8 +30,18 @@ __all__ = ["KM_S", "NAMED", "Rotation", "SpaceVelocity", "Transform", "Velocitie
 class Velocities:
     """What is seen of the space velocities of n stars: ``xd.fit(found.x, k, **found.arrays)``.
 
-    x (n, 3) towards east, north and away from us in km/s, NaN where there is no radial velocity; noise (n, 3, 3) in
-    km^2/s^2; projection (n, 3, 3) that takes a heliocentric (U, V, W) to x.
+    Parameters
+    ----------
+    x : array (n, 3)
+        Towards east, north and away from us in km/s; NaN where there is no radial velocity.
+    noise : array (n, 3, 3)
+        Covariances in km^2/s^2.
+    projection : array (n, 3, 3)
+        Takes a heliocentric (U, V, W) to x.
+    labels : tuple of str
+        U, V, W.
+    units : tuple of str
+        km/s, three times.
     """
 
     x: Array
@@ -57,7 +67,7 @@ def velocities(table: Any, **options: Any) -> Velocities:
     ----------
     table : table, path or list of paths
         Whatever ``xd.open`` reads, with the names of Gaia, VizieR or DESI.
-    **options
+    **options : dict
         Other arguments of ``xd.open``: where, error, correlation, unit, bad_rows, ...
 
     Returns

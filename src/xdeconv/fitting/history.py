@@ -13,10 +13,23 @@ from typing import Any, Protocol
 class Epoch:
     """One pass over the data.
 
-    ``loglik`` is the mean log-likelihood per unit of row weight that the pass itself met: of the mixture before the
-    step for batch EM, the running mean over the steps for minibatch methods. ``validation`` is of the mixture after
-    the pass; ``seconds`` count from the start of the fit. ``moved`` is how many components a search for better optima
-    moved before the pass, None when there was no search.
+    Parameters
+    ----------
+    epoch : int
+        Its number.
+    seconds : float
+        Since the start of the fit.
+    loglik : float
+        Mean log-likelihood per unit of row weight that the pass itself met: of the mixture before the step for batch
+        EM, the running mean over the steps for minibatch methods.
+    validation : float, optional
+        The same of the rows held out, of the mixture after the pass.
+    restart : int, default 0
+        The start that it belongs to.
+    moved : int, optional
+        How many components a search for better optima moved before the pass; None when there was no search.
+    note : str, default ""
+        What was done beside: moves, a pass repeated in float64.
     """
 
     epoch: int
@@ -32,13 +45,26 @@ class Callback(Protocol):
     """What :func:`xdeconv.fit` calls after each epoch: a function, or an object with this one method."""
 
     def __call__(self, epoch: Epoch, /) -> None:
-        """Take note of an epoch."""
+        """Take note of an epoch.
+
+        Parameters
+        ----------
+        epoch : Epoch
+            The one that has just ended.
+        """
 
 
 @dataclass(frozen=True)
 class CSVLogger:
-    """A callback that writes each epoch as a line of a CSV file; a fit starts the file anew, a resumed one goes on.
+    """A callback that writes each epoch as a line of a CSV file; a resumed fit continues the file.
 
+    Parameters
+    ----------
+    path : str or path
+        The file.
+
+    Examples
+    --------
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "epochs.csv"
     >>> CSVLogger(path)(Epoch(0, 0.5, -3.25))

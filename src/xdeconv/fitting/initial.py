@@ -15,8 +15,11 @@ from ..mixture._mixture import Mixture
 from ..rows.batch import Batch
 from ..rows.data import ArraySource, Source
 
+__all__ = ["Start", "start_mixture"]
 SAMPLE_ROWS = 1 << 17  # rows that first centres are chosen from
 NARROW = 0.1  # of a coordinate's spread
+NEAR_ROWS = 3000  # rows whose nearest one is looked for
+NEAREST = 0.01  # of the largest: what a coordinate's distance between near rows counts at least
 MOST_NOISE = 0.9  # of a cluster's variance in any direction that may be taken for noise
 DISTANCE_ROWS = 1 << 14  # rows of one (n, k) matrix of distances
 GAUSSIAN_PASSES = 50
@@ -33,8 +36,9 @@ class Start:
     coordinates : str, default "scaled"
         Distances between rows scaled to unit variance, or raw: in the user's units.
     covariances : str, default "narrow"
-        narrow: a tenth of each coordinate's spread; clusters: those of the clusters, without their rows' mean noise;
-        identity (in the user's units); or scaled: the variance of the data over k^(2/d).
+        narrow: a tenth of each coordinate's spread, less where near rows are nearer than in other coordinates;
+        clusters: those of the clusters, without their rows' mean noise; identity (in the user's units); or scaled:
+        the variance of the data over k^(2/d).
     epochs : int, default 10
         Passes of k-means over at most 2^17 rows.
     batch_rows : int, default 50_000
@@ -77,7 +81,26 @@ class _Clusters:
 
 
 def start_mixture(source: Source, k: int, start: Start, seed: int, scale: Tensor) -> Mixture:
-    """A mixture of k components for a source in coordinates that were divided by ``scale`` (d,)."""
+    """The first mixture for a source in a frame.
+
+    Parameters
+    ----------
+    source : Source
+        Rows in the frame.
+    k : int
+        How many components.
+    start : Start
+        How.
+    seed : int
+        The same seed gives the same mixture.
+    scale : torch.Tensor (d,)
+        What coordinates were divided by.
+
+    Returns
+    -------
+    Mixture
+        In the frame.
+    """
     if k > source.rows:
         raise ValueError(f"{k} components need at least as many rows, there are {source.rows}")
     sample = source.sample(SAMPLE_ROWS, seed).plain()
@@ -235,7 +258,7 @@ def _describe(
     if start.covariances == "identity":
         V = torch.diag_embed(1 / scale.to(spread) ** 2).expand(k, d, d)
     elif start.covariances == "narrow":
-        V = torch.diag_embed(NARROW**2 * spread**2).expand(k, d, d)
+        V = torch.diag_embed((NARROW * spread * _nearness(rows, spread)).square()).expand(k, d, d)
     elif start.covariances == "scaled":
         V = torch.diag_embed(spread**2 / k ** (2 / d)).expand(k, d, d)
     else:
@@ -243,6 +266,30 @@ def _describe(
     counts = clusters.totals if start.centers == "kmeans" else torch.ones_like(clusters.totals)
     counts = counts + 1e-3 * counts.sum() / k  # an empty cluster keeps a small chance
     return Mixture.from_tensors(counts / counts.sum(), clusters.centers, V)
+
+
+def _nearness(rows: Tensor, spread: Tensor) -> Tensor:
+    """How near rows and their nearest ones are in each coordinate (d,), in units of its spread; 1 where least near.
+
+    Coordinates in which rows come in clumps have small ones. Rows with missing values are not asked.
+    """
+    complete = rows[~rows.isnan().any(1)]
+    some = complete[:: max(4, -(-len(complete) // NEAR_ROWS))] / spread
+    if len(some) < 2:
+        return torch.ones_like(spread)
+    away = some[_nearest_other(some)] - some
+    typical = away.abs().median(0).values
+    return (typical / typical.max()).nan_to_num(1.0).clamp(min=NEAREST)
+
+
+def _nearest_other(rows: Tensor) -> Tensor:
+    """Index (n,) of the row nearest to each row, itself apart."""
+    rows, found = rows - rows.mean(0), []
+    for here in torch.arange(len(rows), device=rows.device).split(NEAR_ROWS // 8):
+        distance = rows.square().sum(1) - 2 * rows[here] @ rows.T
+        distance[torch.arange(len(here)), here] = torch.inf
+        found.append(distance.argmin(1))
+    return torch.cat(found)
 
 
 def _scatter(rows: Tensor, weight: Tensor, centers: Tensor, spread: Tensor, metric: Tensor) -> Tensor:

@@ -134,10 +134,11 @@ class Workspace:
         return abs(scores[0] - scores[1]) < COARSE * (1 + abs(scores[1]))
 
     def validation(self, state: State) -> float | None:
-        """The score of the rows held out, if there are any."""
+        """The score of the rows held out, if there are any, by the mixture that the fit would now return."""
         if self.held_out is None:
             return None
-        found = self.score(state.parameters(), self.held_out)
+        mixture = self.method.mixture(state)
+        found = self.score(Parameters(*mixture.tensors(self.plan.device)), self.held_out)
         if not found > -torch.inf:
             raise NumericalTrouble("the likelihood of the rows held out is not finite")
         return found

@@ -33,6 +33,10 @@ class Groups:
         """Rows of each group (g,)."""
         return self.starts.diff()
 
+    def to(self, device: torch.device) -> Groups:
+        """The same groups on a device."""
+        return Groups(*(t.to(device) for t in (self.rows, self.starts, self.background, self.weight)))
+
     def summed(self, values: Tensor) -> Tensor:
         """Weighted sums (g,) of values (e,) over each group's rows, the same bits every time."""
         totals = torch.cat([values.new_zeros(1), (self.weight * values).cumsum(0)])

@@ -13,6 +13,17 @@ class Parameters(NamedTuple):
 
     It unpacks into three tensors: ``kernels.log_prob(*parameters, batch)``.
 
+    Parameters
+    ----------
+    log_weights : torch.Tensor (k,)
+        Logarithms of the weights.
+    means : torch.Tensor (k, d)
+        Means.
+    covariances : torch.Tensor (k, d, d)
+        Covariances.
+
+    Examples
+    --------
     >>> parameters = Parameters(torch.zeros(1), torch.zeros(1, 2), torch.eye(2)[None])
     >>> parameters.k, parameters.d
     (1, 2)
@@ -35,11 +46,35 @@ class Parameters(NamedTuple):
         return self.means.shape[-1]
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Parameters:
-        """The same parameters on another device or in another type."""
+        """The same parameters on another device or in another type.
+
+        Parameters
+        ----------
+        device : torch.device or str, optional
+            Where to.
+        dtype : torch.dtype, optional
+            In which type.
+
+        Returns
+        -------
+        Parameters
+            The same numbers.
+        """
         return Parameters(*(tensor.to(device=device, dtype=dtype) for tensor in self))
 
     def pick(self, which: Tensor | list[int]) -> Parameters:
-        """Some components, or sets of them, by index."""
+        """Some components, or sets of them, by index.
+
+        Parameters
+        ----------
+        which : torch.Tensor or list of int
+            Their indices.
+
+        Returns
+        -------
+        Parameters
+            Of these.
+        """
         return Parameters(*(tensor[which] for tensor in self))
 
 

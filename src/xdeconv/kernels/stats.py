@@ -19,6 +19,19 @@ class Stats:
     of loglik and ``certainty`` the information that complete data would hold.
     Stats form a commutative monoid under ``+``: batches, threads, devices and machines all merge the same way.
 
+    Parameters
+    ----------
+    packed : torch.Tensor
+        All sums, float64.
+    k, d : int
+        Components and dimensions.
+    whole : bool, default True
+        Whether all of G is right.
+    extra : int, default 0
+        Numbers that belong to no component.
+
+    Examples
+    --------
     >>> Stats.zeros(2, 3).G.shape
     torch.Size([2, 3, 3])
     """
@@ -31,12 +44,38 @@ class Stats:
 
     @staticmethod
     def size(k: int, d: int, extra: int = 0) -> int:
-        """Length of the flat tensor."""
+        """Length of the flat tensor.
+
+        Parameters
+        ----------
+        k, d : int
+            Components and dimensions.
+        extra : int, default 0
+            Numbers that belong to no component.
+
+        Returns
+        -------
+        int
+            How many numbers.
+        """
         return 2 + k * (1 + d + d * d) + 2 * extra
 
     @classmethod
     def zeros(cls, k: int, d: int, device: torch.device | str = "cpu") -> Stats:
-        """The neutral element."""
+        """The neutral element.
+
+        Parameters
+        ----------
+        k, d : int
+            Components and dimensions.
+        device : torch.device or str, default "cpu"
+            Where they live.
+
+        Returns
+        -------
+        Stats
+            Of no rows.
+        """
         return cls(torch.zeros(cls.size(k, d), dtype=torch.float64, device=device), k, d)
 
     @property
@@ -70,7 +109,18 @@ class Stats:
         return self.packed[self.size(self.k, self.d) :][self.extra :]
 
     def masses(self, weights: int) -> Tensor:
-        """Rows of each of so many weights: q (k,), and with one more the background's, which gets all others."""
+        """Rows of each weight.
+
+        Parameters
+        ----------
+        weights : int
+            k, or k + 1 with a background.
+
+        Returns
+        -------
+        torch.Tensor (weights,)
+            q, and the background's rows, which are all others.
+        """
         if weights == self.k:
             return self.q
         return torch.cat([self.q, (self.rows - self.q.sum()).clamp(min=0.0)[None]])

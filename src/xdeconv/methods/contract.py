@@ -45,7 +45,7 @@ class State(ABC):
 
 
 class Method(ABC):
-    """How to learn from sums over rows."""
+    """How to learn from sums over rows: frozen settings, a state that is passed on, and one update."""
 
     prior: Prior | None = None
     """A prior that means the same in every method, or none."""
@@ -56,44 +56,166 @@ class Method(ABC):
 
     @abstractmethod
     def init(self, mixture: Mixture, device: torch.device | str = "cpu") -> Any:
-        """The state that stands for a mixture."""
+        """The state that stands for a mixture.
+
+        Parameters
+        ----------
+        mixture : Mixture
+            In the frame of the fit.
+        device : torch.device or str, default "cpu"
+            Where its tensors live.
+
+        Returns
+        -------
+        State
+            Of this method.
+        """
 
     @abstractmethod
     def update(self, state: Any, stats: Stats, total: float) -> Any:
-        """The next state, from the sums over a batch of a data set that weighs ``total``."""
+        """The next state, from the sums over a batch.
+
+        Parameters
+        ----------
+        state : State
+            Of this method.
+        stats : Stats
+            Sums over a batch, or over all rows, at the parameters of the state.
+        total : float
+            Weight of all rows of the data set.
+
+        Returns
+        -------
+        State
+            The next one; the old one is not used again.
+        """
 
     @abstractmethod
     def mixture(self, state: Any) -> Mixture:
-        """The mixture that a state stands for."""
+        """The mixture that a state stands for.
+
+        Parameters
+        ----------
+        state : State
+            Of this method.
+
+        Returns
+        -------
+        Mixture
+            In the frame of the fit.
+        """
 
     @abstractmethod
     def moved(self, state: Any, parameters: Parameters) -> Any:
-        """The state with other parameters, as far along as it was."""
+        """The state with other parameters, as far along as it was.
+
+        Parameters
+        ----------
+        state : State
+            Of this method.
+        parameters : Parameters
+            What a search found, or a small prior widened.
+
+        Returns
+        -------
+        State
+            With these parameters.
+        """
 
     @abstractmethod
     def restore(self, state: Any, tensors: Mapping[str, Tensor]) -> Any:
-        """The state whose tensors were saved, given one of the same shapes."""
+        """The state whose tensors were saved, given one of the same shapes.
+
+        Parameters
+        ----------
+        state : State
+            Of the same shapes; it may be written into.
+        tensors : mapping of str to torch.Tensor
+            What :meth:`State.tensors` gave.
+
+        Returns
+        -------
+        State
+            The same as was saved, to the bit.
+        """
 
     @abstractmethod
     def standardized(self, scale: Sequence[float]) -> Self:
-        """The same method for coordinates divided by ``scale``: its settings are in the user's units."""
+        """The same method for coordinates divided by ``scale``.
+
+        Parameters
+        ----------
+        scale : sequence of float
+            One per coordinate.
+
+        Returns
+        -------
+        Method
+            Whose settings mean in the frame what these mean in the user's units.
+        """
 
     def numbers(self, state: Any) -> Tensor:
-        """The fitted numbers (m,) that belong to no component and go with :meth:`mixture`."""
+        """The fitted numbers (m,) that belong to no component and go with :meth:`mixture`.
+
+        Parameters
+        ----------
+        state : State
+            Of this method.
+
+        Returns
+        -------
+        torch.Tensor (m,)
+            None for most methods.
+        """
         return state.numbers()
 
     def with_numbers(self, state: Any, numbers: Tensor) -> Any:
-        """The state with fitted numbers that belong to no component, which begins to learn afresh."""
+        """The state with fitted numbers that belong to no component.
+
+        Parameters
+        ----------
+        state : State
+            Of this method.
+        numbers : torch.Tensor (m,)
+            What :meth:`numbers` gave.
+
+        Returns
+        -------
+        State
+            Which begins to learn afresh.
+        """
         if len(numbers) == 0:
             return state
         raise ValueError(f"{type(self).__name__} fits nothing but components: it has no with_numbers")
 
     def with_prior(self, prior: Prior) -> Self | None:
-        """The same method with a prior, which leads out of numerical trouble; None if it cannot have one."""
+        """The same method with a prior, which leads out of numerical trouble.
+
+        Parameters
+        ----------
+        prior : Prior
+            Far below the variances of a typical component.
+
+        Returns
+        -------
+        Method or None
+            None if it cannot have a prior, or is not to have one.
+        """
         return None
 
     def with_covariance(self, covariance: Structure) -> Self | None:
-        """The same method for covariances of a structure; None if it knows only full ones."""
+        """The same method for covariances of a structure.
+
+        Parameters
+        ----------
+        covariance : Structure
+            What covariances may look like.
+
+        Returns
+        -------
+        Method or None
+            None if it knows only full ones.
+        """
         return None
 
     @property
@@ -107,11 +229,33 @@ class Method(ABC):
         return False
 
     def left(self, state: Any) -> float | None:
-        """Nats of total log-likelihood still to be gained, by the method's own estimate; None if it has none."""
+        """Nats of total log-likelihood still to be gained, by the method's own estimate.
+
+        Parameters
+        ----------
+        state : State
+            Of this method.
+
+        Returns
+        -------
+        float or None
+            None if it has no estimate: gains of earlier passes then tell.
+        """
         return None
 
     def owned(self, state: Any) -> Any:
-        """A state whose tensors nobody else holds, to be written in place by recorded updates."""
+        """A state whose tensors nobody else holds, to be written in place by recorded updates.
+
+        Parameters
+        ----------
+        state : State
+            Of this method.
+
+        Returns
+        -------
+        State
+            The same numbers in memory of its own.
+        """
         return state
 
     def describe(self) -> str:

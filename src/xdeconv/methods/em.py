@@ -60,13 +60,27 @@ class EMState(State):
 class EM(Method):
     """Expectation-maximisation (Bovy et al. 2011); with a step below 1 on batches, the paper's minibatch EM.
 
-    step     1 on a full pass is batch EM; a number or a schedule of the epoch below 1 for batches
-    prior    :class:`Prior`, meaning the same in every method
-    inflate  the paper's own penalty: this variance is added to V after each step and removed before the next
-    fixed    :class:`Fixed`: parameters that are held
-    covariance  what covariances may look like: a word or a :class:`LowRank`, as in :func:`fit`
-    accelerate  whether a fit by full passes learns the curvature that EM does not know; it ends in the same places,
-                in a small part of the passes
+    Parameters
+    ----------
+    step : float or schedule, default 1.0
+        1 on a full pass is batch EM; for batches a number below 1, or a function of the epoch such as
+        :class:`xdeconv.Decaying`.
+    prior : Prior, optional
+        Which means the same in every method.
+    inflate : float or sequence of float, default 0.0
+        The paper's own penalty: this variance is added to V after each step and removed before the next.
+    fixed : Fixed, optional
+        Parameters that are held.
+    accelerate : bool, default True
+        Whether a fit by full passes learns the curvature that EM does not know; it ends in the same places, in a small
+        part of the passes.
+    covariance : str or LowRank, default "full"
+        What covariances may look like, as in :func:`xdeconv.fit`.
+
+    Examples
+    --------
+    >>> EM(step=0.1, prior=Prior(w=0.01)).ascends
+    False
     """
 
     step: Schedule = 1.0

@@ -43,12 +43,42 @@ class Fixed:
             object.__setattr__(self, name, _plain(getattr(self, name), name))
 
     def on_weights(self, weights: int, k: int, device: torch.device | str) -> Tensor:
-        """Which of so many weights are held; with one more than components, the last is a background's and is not."""
+        """Which weights are held.
+
+        Parameters
+        ----------
+        weights : int
+            k, or k + 1 with a background.
+        k : int
+            How many components there are.
+        device : torch.device or str
+            Where the booleans are wanted.
+
+        Returns
+        -------
+        torch.Tensor (weights,)
+            Booleans; a background's weight, which comes last, is never held.
+        """
         mask = self.mask("weights", k, device)
         return mask if weights == k else torch.cat([mask, mask.new_zeros(weights - k)])
 
     def mask(self, what: str, k: int, device: torch.device | str) -> Tensor:
-        """Booleans (k,): which components hold ``what``, in all coordinates."""
+        """Which components hold ``what``, in all coordinates.
+
+        Parameters
+        ----------
+        what : str
+            weights, means or covariances.
+        k : int
+            How many components there are.
+        device : torch.device or str
+            Where the booleans are wanted.
+
+        Returns
+        -------
+        torch.Tensor (k,)
+            Booleans.
+        """
         choice = getattr(self, what)
         if isinstance(choice, bool):
             return torch.full((k,), choice, device=device)
@@ -68,7 +98,22 @@ class Fixed:
         return mask
 
     def coordinates(self, k: int, d: int, device: torch.device | str) -> Tensor:
-        """Booleans (k, d): which coordinates of which means are held."""
+        """Which coordinates of which means are held.
+
+        Parameters
+        ----------
+        k : int
+            How many components there are.
+        d : int
+            Dimensions.
+        device : torch.device or str
+            Where the booleans are wanted.
+
+        Returns
+        -------
+        torch.Tensor (k, d)
+            Booleans.
+        """
         whole = self.mask("means", k, device)[:, None].expand(k, d)
         if isinstance(self.means, bool) or not isinstance(next(iter(self.means), None), tuple):
             return whole
@@ -78,13 +123,34 @@ class Fixed:
         return values
 
     def refuse(self, k: int, d: int) -> None:
-        """Refuse choices that do not fit k components in d dimensions."""
+        """Refuse choices that do not fit.
+
+        Parameters
+        ----------
+        k, d : int
+            Components and dimensions.
+        """
         self.coordinates(k, d, "cpu")
         for what in ("weights", "covariances"):
             self.mask(what, k, "cpu")
 
     def log_weights(self, logits: Tensor, held: Tensor, k: int) -> Tensor:
-        """Log-weights (k,), or (k + 1,): held ones as they were, a softmax of the logits among the others."""
+        """Log-weights: held ones as they were, a softmax of the logits among the others.
+
+        Parameters
+        ----------
+        logits : torch.Tensor (k,) or (k + 1,)
+            Of the free ones.
+        held : torch.Tensor
+            Log-weights as they were.
+        k : int
+            How many of them are components.
+
+        Returns
+        -------
+        torch.Tensor
+            Logarithms of the weights.
+        """
         if self.weights is False:
             return logits.log_softmax(0)
         fixed = self.on_weights(len(logits), k, logits.device)

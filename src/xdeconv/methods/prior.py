@@ -17,8 +17,21 @@ from .constants import per_coordinate
 class Prior:
     """log p = sum_j [-c/2 log|V_j| - 1/2 tr(w V_j^-1)] + (concentration - 1) sum_j log alpha_j.
 
-    ``w`` is a variance in the user's units, one number or one for each coordinate; ``c`` counts as so many rows. With
-    c = 1 batch EM gives V = (sum + w I) / (q + 1), as in Bovy et al. (2011). It means the same in every method.
+    With c = 1 batch EM gives V = (sum + w I) / (q + 1), as in Bovy et al. (2011). It means the same in every method.
+
+    Parameters
+    ----------
+    w : float or sequence of float, default 0.0
+        A variance in the user's units, one for all coordinates or one per coordinate.
+    c : float, default 1.0
+        It counts as so many rows.
+    concentration : float, default 1.0
+        Of the Dirichlet prior on weights; below 1 it favours few components.
+
+    Examples
+    --------
+    >>> Prior(w=0.01).standardized([1.0, 10.0]).w
+    (0.01, 0.0001)
     """
 
     w: float | Sequence[float] = 0.0
@@ -34,43 +47,145 @@ class Prior:
             object.__setattr__(self, name, value)
 
     def standardized(self, scale: Sequence[float]) -> Prior:
-        """The same prior for coordinates divided by ``scale``."""
+        """The same prior for coordinates divided by ``scale``.
+
+        Parameters
+        ----------
+        scale : sequence of float
+            One per coordinate.
+
+        Returns
+        -------
+        Prior
+            With w in these coordinates.
+        """
         w = per_dimension(self.w, len(scale), "w of the prior")
         return replace(self, w=tuple(value / s**2 for value, s in zip(w, scale, strict=True)))
 
     def scaled(self, share: float) -> Prior:
-        """The prior's share for a part of the data."""
+        """The prior's share for a part of the data.
+
+        Parameters
+        ----------
+        share : float
+            Of the weight of all rows.
+
+        Returns
+        -------
+        Prior
+            So much weaker.
+        """
         w = tuple(value * share for value in self.w) if isinstance(self.w, tuple) else float(self.w) * share  # type: ignore[arg-type]
         return Prior(w, self.c * share, 1 + (self.concentration - 1) * share)
 
     def matrix(self, V: Tensor) -> Tensor:
-        """w as a (d, d) matrix."""
+        """w as a (d, d) matrix.
+
+        Parameters
+        ----------
+        V : torch.Tensor (k, d, d)
+            Covariances.
+
+        Returns
+        -------
+        torch.Tensor (d, d)
+            On the device and in the type of V.
+        """
         return torch.diag_embed(per_coordinate(self.w, V))
 
     def covariances(self, V: Tensor, mass: Tensor, step: Tensor | float) -> Tensor:
-        """The EM update: V (k, d, d) blended with w where a component holds ``mass`` (k,) rows."""
+        """The EM update: covariances blended with w.
+
+        Parameters
+        ----------
+        V : torch.Tensor (k, d, d)
+            Covariances.
+        mass : torch.Tensor (k,)
+            Rows that each component holds.
+        step : torch.Tensor or float
+            Size of the EM step.
+
+        Returns
+        -------
+        torch.Tensor (k, d, d)
+            Covariances.
+        """
         blended = (mass[:, None, None] * V + step * self.matrix(V)) / (mass + step * self.c)[:, None, None]
         return torch.where((mass > 0)[:, None, None], blended, V)
 
     def weights(self, mass: Tensor, total: float, step: Tensor | float, k: int) -> Tensor:
-        """The EM update of weights, of k components and perhaps a background, from mean responsibilities."""
+        """The EM update of weights, of k components and perhaps a background, from mean responsibilities.
+
+        Parameters
+        ----------
+        mass : torch.Tensor (k,) or (k + 1,)
+            Mean responsibilities.
+        total : float
+            Weight of all rows.
+        step : torch.Tensor or float
+            Size of the EM step.
+        k : int
+            How many of them are components.
+
+        Returns
+        -------
+        torch.Tensor
+            Weights, which add up to 1.
+        """
         if self.concentration == 1:
             return mass
         alpha = (total * mass + step * self.on_masses(mass, k)).clamp(min=0)
         return alpha / alpha.sum()
 
     def on_masses(self, mass: Tensor, k: int) -> Tensor:
-        """What the prior adds to the rows of each weight: nothing to those of a background, which comes last."""
+        """What the prior adds to the rows of each weight: nothing to those of a background, which comes last.
+
+        Parameters
+        ----------
+        mass : torch.Tensor (k,) or (k + 1,)
+            One per weight.
+        k : int
+            How many of them are components.
+
+        Returns
+        -------
+        torch.Tensor
+            One per weight.
+        """
         added = torch.full_like(mass, self.concentration - 1)
         added[k:] = 0.0
         return added
 
     def gradient(self, inverse: Tensor) -> Tensor:
-        """What the prior adds to G, given V^-1 (k, d, d)."""
+        """What the prior adds to G.
+
+        Parameters
+        ----------
+        inverse : torch.Tensor (k, d, d)
+            Inverse covariances.
+
+        Returns
+        -------
+        torch.Tensor (k, d, d)
+            Of all rows.
+        """
         return inverse @ self.matrix(inverse) @ inverse - self.c * inverse
 
     def log_density(self, weights: Tensor, V: Tensor) -> Tensor:
-        """Log-density of a mixture's weights (k,) and covariances (k, d, d), without its constant."""
+        """Log-density of weights and covariances, without its constant.
+
+        Parameters
+        ----------
+        weights : torch.Tensor (k,)
+            Weights.
+        V : torch.Tensor (k, d, d)
+            Covariances.
+
+        Returns
+        -------
+        torch.Tensor
+            A number.
+        """
         log_det, trace = (
             torch.linalg.slogdet(V).logabsdet,
             torch.linalg.solve_ex(V, self.matrix(V)).result.diagonal(0, -2, -1),

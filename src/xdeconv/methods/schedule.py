@@ -19,6 +19,15 @@ ROUNDING = 1e-9  # epochs
 class Stepped:
     """``start``, multiplied by a factor from each of some epochs on.
 
+    Parameters
+    ----------
+    start : float
+        The first value.
+    factors : mapping of float to float, optional
+        {epoch: factor from then on}.
+
+    Examples
+    --------
     >>> Stepped(0.01, {10: 0.5})(10.0)
     0.005
     """
@@ -46,6 +55,17 @@ class Stepped:
 class Decaying:
     """start * (1 + epoch / delay) ** -power: Robbins and Monro's conditions hold for 0.5 < power <= 1.
 
+    Parameters
+    ----------
+    start : float
+        The first value.
+    delay : float, default 1.0
+        Epochs before it falls noticeably.
+    power : float, default 0.6
+        How fast it falls.
+
+    Examples
+    --------
     >>> Decaying(1.0, delay=1.0, power=1.0)(1.0)
     0.5
     """

@@ -92,12 +92,29 @@ class SGDState(State):
 class SGD(Method):
     """Gradient steps on the mean log-likelihood of a batch.
 
-    rate           learning rate: a number or a schedule of the epoch
-    optimizer      called as optimizer(parameters, lr=rate, **options); Adam by default
-    prior          :class:`Prior`, meaning the same in every method
-    trace_penalty  the paper's own penalty: w / trace(V_j) for each component is added to the summed loss of all rows
-    fixed          :class:`Fixed`: parameters that are held
-    covariance     what covariances may look like: a word or a :class:`LowRank`, as in :func:`fit`
+    Parameters
+    ----------
+    rate : float or schedule, default 0.01
+        Learning rate: a number, or a function of the epoch such as :class:`xdeconv.Stepped`.
+    optimizer : callable, default torch.optim.Adam
+        Called with the parameters, ``lr=`` and the options.
+    options : mapping, optional
+        Further arguments of the optimiser.
+    prior : Prior, optional
+        Which means the same in every method.
+    trace_penalty : float, default 0.0
+        The paper's own penalty: w / trace(V_j) per component is added to the summed loss of all rows.
+    fixed : Fixed, optional
+        Parameters that are held.
+    scale : tuple of float, optional
+        The scale of the frame, which a fit sets.
+    covariance : str or LowRank, default "full"
+        What covariances may look like, as in :func:`xdeconv.fit`.
+
+    Examples
+    --------
+    >>> SGD(rate=lambda epoch: 0.01 / (1 + epoch)).rate(1.0)
+    0.005
     """
 
     rate: Schedule = RATE

@@ -100,7 +100,22 @@ class Mixture(Background):
 
     @classmethod
     def from_tensors(cls, weights: Tensor, means: Tensor, covariances: Tensor) -> Mixture:
-        """A mixture of what a method or a start computed, on whatever device; one more weight is a background's."""
+        """A mixture of what a method or a start computed, on whatever device.
+
+        Parameters
+        ----------
+        weights : torch.Tensor (k,) or (k + 1,)
+            Weights; one more is a background's.
+        means : torch.Tensor (k, d)
+            Means.
+        covariances : torch.Tensor (k, d, d)
+            Covariances.
+
+        Returns
+        -------
+        Mixture
+            In float64, without labels.
+        """
         shares, m, V = (t.detach().double().cpu().numpy() for t in (weights, means, covariances))
         if len(shares) == len(m):
             return cls(shares, m, V)
@@ -697,7 +712,7 @@ class Mixture(Background):
 
         Parameters
         ----------
-        **changes
+        **changes : dict
             labels, units, meta, structure, background or background_weight; ``background=None`` leaves the components
             alone.
 

@@ -28,23 +28,82 @@ class Background(ABC):
 
     @abstractmethod
     def log_density(self, batch: Batch) -> Tensor:
-        """Log-density (n,) of noisy rows, float64, gaps marginalised."""
+        """Log-density of noisy rows.
+
+        Parameters
+        ----------
+        batch : Batch
+            Noisy rows.
+
+        Returns
+        -------
+        torch.Tensor (n,)
+            Float64, gaps marginalised.
+        """
 
     @abstractmethod
     def transformed(self, shift: Array, scale: Array) -> Background:
-        """That of shift + scale * v."""
+        """That of shift + scale * v.
+
+        Parameters
+        ----------
+        shift, scale : array (d,)
+            Of each coordinate.
+
+        Returns
+        -------
+        Background
+            Of the other coordinates.
+        """
 
     @abstractmethod
     def restricted(self, keep: Sequence[int]) -> Background:
-        """That of some coordinates."""
+        """That of some coordinates.
+
+        Parameters
+        ----------
+        keep : sequence of int
+            Which.
+
+        Returns
+        -------
+        Background
+            Their marginal.
+        """
 
     @abstractmethod
     def given(self, row: Batch, rest: Sequence[int]) -> Background:
-        """That of some true coordinates, given one noisy row of the others."""
+        """That of some true coordinates, given one noisy row of the others.
+
+        Parameters
+        ----------
+        row : Batch
+            One row.
+        rest : sequence of int
+            The coordinates that are wanted.
+
+        Returns
+        -------
+        Background
+            Of the wanted ones.
+        """
 
     @abstractmethod
     def drawn(self, size: int, rng: np.random.Generator) -> Array:
-        """Draws (size, d) of true values."""
+        """Draws of true values.
+
+        Parameters
+        ----------
+        size : int
+            How many.
+        rng : numpy.random.Generator
+            Where from.
+
+        Returns
+        -------
+        numpy.ndarray (size, d)
+            True values.
+        """
 
 
 @dataclass(frozen=True, init=False)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import chi2
+from scipy.special import chdtrc
 from torch import Tensor
 
 from .. import kernels
@@ -223,7 +223,7 @@ class Posterior:
         tails = []
         for chunk, pairs, distance in self._pairs():
             observed = (~chunk.x.isnan()).sum(0).numpy()[:, None]
-            tail_ = chi2.sf(distance.numpy(), np.maximum(observed, 1))
+            tail_ = chdtrc(np.maximum(observed, 1), distance.numpy())
             tails.append((pairs.weights.numpy() * np.where(observed > 0, tail_, 1.0)).sum(1))
         return np.concatenate(tails)
 

@@ -20,15 +20,29 @@ def packed_size(p: int) -> int:
 class Batch:
     """n rows of p observed values, views of d latent ones. The row axis is last and may be strided.
 
-    x           (p, n)       NaN marks a missing value; ``missing`` says whether there may be any
-    noise       None | (p, n) variances | (p (p + 1) / 2, n) packed lower triangles; (..., 1) when all rows share it
-    projection  None (p = d) | (p, d, n)
-    weight      None | (n,)
-    log_prior   None | (n, k) | (classes, k) with ``label`` (n,) choosing a line for each row; added to log alpha
-    background  None | (n,)  log-density of what else makes rows, in the user's units; it has the weight that is left
-    scale       None | (p,)  the user's unit of each value is 1 / scale of the batch's: log-likelihoods are the user's
+    Noise that belongs to a missing value must be finite and is ignored. :meth:`from_arrays` makes a batch of users'
+    arrays.
 
-    Noise that belongs to a missing value must be finite and is ignored.
+    Parameters
+    ----------
+    x : torch.Tensor (p, n)
+        Observed values; NaN is missing.
+    noise : torch.Tensor, optional
+        Variances (p, n), or packed lower triangles (p (p + 1) / 2, n); (..., 1) when all rows share it.
+    projection : torch.Tensor (p, d, n), optional
+        Matrices through which each row sees the true values; without, p = d.
+    weight : torch.Tensor (n,), optional
+        How much each row counts.
+    log_prior : torch.Tensor (n, k) or (classes, k), optional
+        Added to the log-weights.
+    label : torch.Tensor (n,), optional
+        Which line of ``log_prior`` a row has, where it is a table of classes.
+    scale : torch.Tensor (p,), optional
+        The user's unit of each value is 1 / scale of the batch's: log-likelihoods are the user's.
+    missing : bool, default False
+        Whether there may be missing values.
+    background : torch.Tensor (n,), optional
+        Log-density of what else makes rows, in the user's units; it has the weight that components leave.
     """
 
     x: Tensor
@@ -56,10 +70,40 @@ class Batch:
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float64,
     ) -> Batch:
-        """Check and pack arrays: X (n, p) with NaN for missing; noise (n, p, p), (n, p), shared (1, p, p) or (p,).
+        """Check arrays as users have them, and pack them.
 
         Rows that see more values than there are latent ones are turned (``rows.redundant``): their densities stay.
 
+        Parameters
+        ----------
+        X : array-like (n, p) or table
+            Noisy rows; NaN is missing.
+        noise : array-like, optional
+            Variances (n, p) or covariances (n, p, p) of the rows; (p,) or (1, p, p) when all rows share them.
+        projection : array-like (n, p, d), optional
+            Matrices through which each row sees the true values.
+        weight : array-like (n,), optional
+            How much each row counts; 1 by default.
+        log_prior : array-like (n, k) or (classes, k), optional
+            Added to the log-weights, row by row or class by class; -inf rules a component out.
+        error : array-like, optional
+            Standard deviations (n, p) or (p,), instead of ``noise``.
+        label : array-like (n,), optional
+            The class of each row, where ``log_prior`` is a table of classes.
+        background : array-like (n,), optional
+            Log-density of what else makes rows, at each of them.
+        device : torch.device or str, default "cpu"
+            Where the rows are wanted.
+        dtype : torch.dtype, default torch.float64
+            Their number type.
+
+        Returns
+        -------
+        Batch
+            The rows.
+
+        Examples
+        --------
         >>> Batch.from_arrays([[1.0, 2.0], [3.0, float("nan")]], error=[0.1, 0.2])
         Batch(rows=2, p=2, d=2, noise=diagonal shared, missing values)
         """
@@ -136,7 +180,18 @@ class Batch:
         return S
 
     def rows(self, select: slice | Tensor) -> Batch:
-        """Some of the rows: a slice is a view, a tensor of indices a copy."""
+        """Some of the rows.
+
+        Parameters
+        ----------
+        select : slice or torch.Tensor
+            Which: a slice gives a view, a tensor of indices a copy.
+
+        Returns
+        -------
+        Batch
+            These rows.
+        """
         per_row_prior = self.log_prior is not None and self.label is None
         return replace(
             self._map(lambda t: t[..., select] if t.shape[-1] == self.n else t),
@@ -154,11 +209,35 @@ class Batch:
         return replace(self, log_prior=None, label=None, background=None)
 
     def chunks(self, size: int) -> list[Batch]:
-        """Consecutive views of at most ``size`` rows; one empty chunk when there are no rows."""
+        """The rows in order, in several batches: views, not copies.
+
+        Parameters
+        ----------
+        size : int
+            At most so many rows each.
+
+        Returns
+        -------
+        list of Batch
+            One empty batch when there are no rows.
+        """
         return [self.rows(slice(start, start + size)) for start in range(0, max(self.n, 1), size)]
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Batch:
-        """The same rows on another device or in another type; ``scale`` stays float64."""
+        """The same rows on another device or in another type.
+
+        Parameters
+        ----------
+        device : torch.device or str, optional
+            Where to.
+        dtype : torch.dtype, optional
+            In which type; ``scale`` stays float64.
+
+        Returns
+        -------
+        Batch
+            The same rows.
+        """
 
         overlap = device is not None and torch.device(device).type == "cuda"  # to the host it would be read too early
 
@@ -173,7 +252,18 @@ class Batch:
         )
 
     def standardized(self, shift: Tensor, scale: Tensor) -> Batch:
-        """The batch in the latent coordinates (v - shift) / scale, float64; log-likelihoods stay the user's."""
+        """The batch in the latent coordinates (v - shift) / scale.
+
+        Parameters
+        ----------
+        shift, scale : torch.Tensor (d,)
+            Of each latent coordinate.
+
+        Returns
+        -------
+        Batch
+            In float64; log-likelihoods stay the user's.
+        """
         shift, scale = shift.to(self.device, torch.float64), scale.to(self.device, torch.float64)
         x = self.x.double()
         if self.projection is not None:

@@ -25,7 +25,7 @@ T = TypeVar("T")
 __all__ = ["ArraySource", "Source", "as_source", "permutation"]
 CHUNK_ROWS = 1 << 22  # rows of a batch when no size is asked for
 POOL_ROWS = 1 << 20  # rows that are shuffled together where a source does not shuffle by itself
-SPARE = 1.2  # times more rows than a sample wants, so that a hash seldom finds too few
+SPARE = 6.0  # standard deviations of what a hash finds, so that it hardly ever finds too few
 
 
 class Source(ABC):
@@ -176,7 +176,7 @@ class Source(ABC):
         Batch
             By default from one pass over all rows.
         """
-        share = min(1.0, SPARE * size / max(self.rows, 1))
+        share = min(1.0, (size + SPARE * (size + SPARE) ** 0.5) / max(self.rows, 1))
         whole = _joined(list(_thinned(self.arranged(None, 0).batches(0), seed, 0.0, share)), self)
         return whole.rows(permutation(whole.n, seed, -2)[:size].to(whole.device))
 
@@ -469,7 +469,7 @@ def as_source(data: object, hold: bool = True, **arrays: object) -> Source:
     hold : bool, default True
         Whether a source may be held in memory where it is small.
     **arrays : array-like
-        noise, error, projection, weight, log_prior and label of an array or a table.
+        noise, error, projection, weight, log_prior, label and background of an array or a table.
 
     Returns
     -------

@@ -32,6 +32,7 @@ ROWS_EACH = 150  # rows per component, at least
 CHILD = 3  # times as many rows for what two of them become
 CHILD_SWEEPS = 4
 FEW_STARTS = 2
+SAME = 1.0  # nats: searches whose results are no further apart have ended at the same place
 
 Start = Callable[[Batch, int], Parameters]
 """Makes a mixture for some rows; the number tells one start from another."""
@@ -49,15 +50,17 @@ def explore(
     """The best mixture found from ``moves.starts`` starts; fewer where all would see the same rows."""
     there = _Rows(pool, rng.permutation(pool.n), max(PARENT_ROWS, ROWS_EACH * k), prior, options)
     begun = _starts(there, start, k, moves)
-    parents = [_parent(there, parameters, number, moves, rng) for number, parameters in enumerate(begun)]
-    moved = sum(found.moved for found in parents)
-    generation = [found.parameters for found in parents]
+    generation = [_parent(there, parameters, number, moves, rng) for number, parameters in enumerate(begun)]
+    times = 1
     while len(generation) > 1:
         pairs = [generation[i : i + 2] for i in range(0, len(generation), 2)]
         generation = [_child(there, pair, k, number, moves, rng) for number, pair in enumerate(pairs)]
-    best = em_passes(generation[0], pool, JOIN_PASSES, prior, options)
-    found = Search(pool, moves, rng, prior, options).run(best)
-    return Found(found.parameters, moved + found.moved, found.gain, found.sound)
+        times = CHILD
+    best = generation[0]
+    if there.all(times):  # all rows have just been searched
+        return best
+    last = em_passes(best.parameters, pool, JOIN_PASSES, prior, options)
+    return _and_before(Search(pool, moves, rng, prior, options).run(last), [best])
 
 
 @dataclass(frozen=True)
@@ -70,10 +73,14 @@ class _Rows:
     prior: Prior | None
     options: Options
 
+    def all(self, times: int) -> bool:
+        """Whether so many times the rows of a parent are all rows."""
+        return times * self.size >= self.pool.n
+
     def part(self, number: int, times: int) -> tuple[Batch, Prior | None]:
         """Some rows, going round where the pool ends, and their share of the prior; all if there are no more."""
         size = times * self.size
-        if size >= self.pool.n:
+        if self.all(times):
             return self.pool, self.prior
         chosen = np.sort(np.take(self.order, np.arange(number * size, (number + 1) * size), mode="wrap"))
         rows = self.pool.rows(torch.from_numpy(chosen).to(self.pool.device))
@@ -83,7 +90,7 @@ class _Rows:
 
 def _starts(there: _Rows, start: Start, k: int, moves: Moves) -> list[Parameters]:
     """Where searches begin: one start on rows of its own each, or the best of many where all see the same rows."""
-    if there.size >= there.pool.n and moves.starts > 1:
+    if there.all(1) and moves.starts > 1:
         return contest(partial(start, there.pool), there.pool, k, FEW_STARTS, there.prior, there.options)
     parts = [there.part(number, 1) for number in range(max(1, moves.starts))]
     return [
@@ -99,20 +106,27 @@ def _parent(there: _Rows, begun: Parameters, number: int, moves: Moves, rng: np.
     return Search(rows, moves, rng, prior, there.options).run(begun)
 
 
-def _child(
-    there: _Rows, parents: list[Parameters], k: int, number: int, moves: Moves, rng: np.random.Generator
-) -> Parameters:
-    """One mixture of k components from two, or the better of them where that is better."""
+def _child(there: _Rows, parents: list[Found], k: int, number: int, moves: Moves, rng: np.random.Generator) -> Found:
+    """One mixture of k components from two, or the better of them where that is better or both are the same."""
     if len(parents) == 1:
         return parents[0]
     rows, prior = there.part(number, CHILD)
-    both = em_passes(joined(parents), rows, JOIN_PASSES, prior, there.options)
-    candidates = [*parents, pruned(both, k, rows, prior, there.options)]
-    candidates = [em_passes(c, rows, JOIN_PASSES, prior, there.options) for c in candidates]
-    scores = np.array([total_log_prob(c, rows, there.options) for c in candidates])
-    best = candidates[int(np.where(np.isfinite(scores), scores, -np.inf).argmax())]
-    return (
-        Search(rows, replace(moves, sweeps=min(moves.sweeps, CHILD_SWEEPS)), rng, prior, there.options)
-        .run(best)
-        .parameters
-    )
+    both = [em_passes(found.parameters, rows, JOIN_PASSES, prior, there.options) for found in parents]
+    values = [_finite(total_log_prob(one, rows, there.options)) for one in both]
+    if abs(values[0] - values[1]) < SAME * float(rows.total_weight()) / rows.n:
+        return _and_before(replace(parents[0], parameters=both[int(np.argmax(values))]), parents[1:])
+    begun = em_passes(joined([found.parameters for found in parents]), rows, JOIN_PASSES, prior, there.options)
+    begun = em_passes(pruned(begun, k, rows, prior, there.options), rows, JOIN_PASSES, prior, there.options)
+    values.append(_finite(total_log_prob(begun, rows, there.options)))
+    best = [*both, begun][int(np.argmax(values))]
+    few = replace(moves, sweeps=min(moves.sweeps, CHILD_SWEEPS))
+    return _and_before(Search(rows, few, rng, prior, there.options).run(best), parents)
+
+
+def _and_before(found: Found, earlier: list[Found]) -> Found:
+    """What was found, with the moves that led to what it was found from."""
+    return replace(found, moved=found.moved + sum(one.moved for one in earlier))
+
+
+def _finite(value: float) -> float:
+    return value if np.isfinite(value) else -np.inf

@@ -21,8 +21,10 @@ from ..kernels.parameters import Parameters
 from ..methods.prior import Prior
 from ..rows.batch import Batch
 from ..system.progress import tell
-from .passes import em_passes, total_log_prob
+from .aim import structure_of
+from .passes import em_passes, shared, total_log_prob
 from .pool import Pool
+from .splits import WAYS
 from .trials import Change, Effort, removals, try_merges, try_splits
 
 FEWEST_SWEEPS = 8
@@ -31,21 +33,41 @@ FEW_ROWS = 20_000
 
 @dataclass(frozen=True)
 class Moves:
-    """Settings of the search.
+    """Settings of the search for better optima.
 
-    starts     searched apart, each on its own sample of the pool, and recombined before the first pass
-    rounds     further searches, at most: one whenever the fit has converged again, or after a minibatch epoch
-    sweeps     sweeps of one search, at most (fewer of fewer than 20,000 rows); each tries what has changed, makes the
-               moves that gain, and runs EM
-    passes     EM passes over the pool after each sweep
-    share      of the components that may move in one sweep
-    screening  local EM steps of each way to split, on at most ``screen_rows`` rows
-    polishing  further local EM steps of the best way, on all rows of the neighbourhood
-    pairs      merges tried for each component
-    gain       what a move must add to the mean log-likelihood of the pool; and in all at least 1 + d + d (d + 1) / 2,
-               since a component has so many free numbers that fit some noise
-    pool_rows  rows that moves are tried on, at most: a fresh sample for each search of a larger data set
-    criterion  what to try: gain (all components, near pairs), or bovy (the published order of candidates, the best few)
+    Parameters
+    ----------
+    starts : int, default 4
+        Starts that are searched apart, each on its own sample of the pool, and recombined before the first pass.
+    rounds : int, default 1
+        At most so many further searches: one whenever the fit has converged again, or after a minibatch epoch.
+    sweeps : int, default 20
+        At most so many sweeps of one search (fewer with fewer than 20,000 rows); each tries what has changed, makes the
+        moves that gain, and runs EM.
+    passes : int, default 6
+        EM passes over the pool after each sweep.
+    share : float, default 0.25
+        Of the components, that may move in one sweep.
+    screening : int, default 6
+        Local EM steps of each way to split.
+    screen_rows : int, default 1500
+        At most so many rows for them.
+    polishing : int, default 10
+        Further local EM steps of the best way, on all rows of the neighbourhood.
+    pairs : int, default 3
+        Merges tried per component.
+    gain : float, default 1e-4
+        What a move must add to the mean log-likelihood of the pool; and in all at least what the best of all trials
+        gains by chance, given the free numbers of a component.
+    pool_rows : int, default 131_072
+        At most so many rows that moves are tried on: a fresh sample for each search of a larger data set.
+    criterion : str, default "gain"
+        What to try: gain (all components, near pairs), or bovy (the published order of candidates, the best few).
+
+    Examples
+    --------
+    >>> Moves(criterion="bovy").starts
+    4
     """
 
     starts: int = 4
@@ -54,8 +76,8 @@ class Moves:
     passes: int = 6
     share: float = 0.25
     screening: int = 6
-    screen_rows: int = 1500
-    polishing: int = 10
+    screen_rows: int = 750
+    polishing: int = 6
     pairs: int = 3
     gain: float = 1e-4
     pool_rows: int = 1 << 17
@@ -103,9 +125,10 @@ class Search:
     def run(self, parameters: Parameters) -> Found:
         """Sweep until no move gains, a fresh look at every component included."""
         self.rows = kernels.for_groups(self.batch, parameters.d, self.options)
-        if not np.isfinite(total_log_prob(parameters, self.batch, self.options)):
+        loglik = total_log_prob(parameters, self.batch, self.options)
+        if not np.isfinite(loglik):
             return Found(parameters, 0, 0.0, sound=False)
-        first = value = self._value(parameters)
+        first = value = self._value(parameters, loglik)
         moved = 0
         for sweep in range(self._sweeps()):
             tell(f"searching: sweep {sweep + 1} of at most {self._sweeps()}, {moved} moves so far")
@@ -118,7 +141,7 @@ class Search:
                 continue
             touched = {c for split, merge in chosen for c in (*split.old, *merge.old)}
             after = em_passes(_applied(parameters, chosen), self.batch, self.moves.passes, self.prior, self.options)
-            better = self._value(after)
+            better = self._value(after, total_log_prob(after, self.batch, self.options))
             if better - value > self._least(parameters) / 10:
                 parameters, value, moved = after, better, moved + len(chosen)
                 self._forget(touched, parameters)
@@ -141,19 +164,19 @@ class Search:
         freed = [self.merges[pair] for pair in pairs] + removals(parameters, pool)
         return pair_up(usable, freed, max(1, round(self.moves.share * parameters.k)), self._least(parameters))
 
-    def _value(self, parameters: Parameters) -> float:
-        """Penalised log-likelihood of the pool; NaN counts as the worst."""
-        value = total_log_prob(parameters, self.batch, self.options)
+    def _value(self, parameters: Parameters, value: float) -> float:
+        """Penalised log-likelihood of the pool, from its log-likelihood; NaN counts as the worst."""
         if self.prior is not None:
             value += float(self.prior.log_density(parameters.log_weights.exp(), parameters.covariances))
         sound = not bool(torch.linalg.cholesky_ex(parameters.covariances).info.any())
         return value if np.isfinite(value) and sound else -np.inf
 
     def _least(self, parameters: Parameters) -> float:
-        """What a move must add to the pool's log-likelihood: no less than so many free numbers gain by chance."""
-        d = parameters[1].shape[1]
+        """What a move must add to the pool's log-likelihood: no less than the best of all trials gains by chance."""
+        d = parameters.d
         each = self._weight() / max(self.batch.n, 1)  # weights may have any unit
-        return max(self.moves.gain * self._weight(), each * (1 + d + d * (d + 1) / 2))
+        chance = gain_by_chance(1 + d + structure_of(self.prior).of_one(d), WAYS * parameters.k)
+        return max(self.moves.gain * self._weight(), each * chance)
 
     def _weight(self) -> float:
         return float(self.batch.total_weight())
@@ -171,6 +194,19 @@ class Search:
 
     def _forget_all(self) -> None:
         self.splits, self.merges = {}, {}
+
+
+def gain_by_chance(numbers: float, trials: int) -> float:
+    """Nats that the best of some trials gains where there is nothing to find, each with so many free numbers.
+
+    Such a gain is half a chi-square, which exceeds P / 2 + sqrt(P t) + t with a probability below exp(-t) (Laurent and
+    Massart 2000): t = log(trials).
+
+    >>> round(gain_by_chance(6, 40), 1)
+    11.4
+    """
+    t = np.log(trials)
+    return float(numbers / 2 + np.sqrt(numbers * t) + t)
 
 
 def _neighbours(parameters: Parameters, components: list[int], each: int) -> list[int]:
@@ -236,4 +272,4 @@ def _applied(parameters: Parameters, chosen: list[tuple[Change, Change]]) -> Par
         places = [*split.old, *free.old]
         for target, *parts in zip((log_weights, means, V), split.new, free.new, strict=True):
             target[places] = torch.cat(parts)
-    return Parameters(log_weights.log_softmax(0), means, V)
+    return Parameters(shared(log_weights, [parameters]), means, V)

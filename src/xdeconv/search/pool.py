@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,9 +16,10 @@ from ..kernels import Groups
 from ..kernels.options import DEFAULT, Options
 from ..kernels.parameters import Parameters
 from ..rows.batch import Batch
+from ..system.threads import each
 
 MATTERS = 1e-3  # responsibility: a row with less is not near a component
-CHUNK_PAIRS = 1 << 23  # pairs of row and component whose densities are held at a time
+CHUNK_PAIRS = {"cpu": 1 << 17, "cuda": 1 << 23}  # whose densities are held at a time: in a core's cache, or on a GPU
 
 
 @dataclass(frozen=True)
@@ -42,23 +44,22 @@ class Pool:
         """What a mixture makes of rows, in chunks: the densities of all pairs are never held together."""
         batch, k = rows.batch, parameters.k
         weight = torch.ones(batch.n, dtype=torch.float64) if batch.weight is None else batch.weight.double().cpu()
-        log_prob, parts = [], []
-        mass, loss = torch.zeros(k, dtype=torch.float64), torch.zeros(k, dtype=torch.float64)
-        done = 0
-        for chunk in batch.chunks(max(1, CHUNK_PAIRS // k)):
-            log_joint = kernels.log_joint(*parameters, replace(chunk, weight=None), options)
-            density = log_joint.logsumexp(1, keepdim=True)
-            r = (log_joint - density).exp_()
-            w = weight[done : done + chunk.n].to(r)
-            mass += (w @ r).double().cpu()
-            loss += (w @ torch.log1p(-r.clamp(max=1 - 1e-7))).double().cpu()
-            i, j = (r > MATTERS).nonzero(as_tuple=True)
-            parts.append((i.cpu() + done, j.cpu(), r[i, j].double().cpu()))
-            log_prob.append(density[:, 0].double().cpu())
-            done += chunk.n
-        rows_of, components, values = (torch.cat(part).numpy() for part in zip(*parts, strict=True))
-        share = sparse.csc_array((values, (rows_of, components)), shape=(batch.n, k))
-        return cls(batch, rows, weight, torch.cat(log_prob), share, mass, loss)
+        device = batch.device.type
+        size = max(1, CHUNK_PAIRS[device] // k)
+        parts = range(0, batch.n, size)
+
+        def seen(first: int) -> _Seen:
+            chunk = replace(batch.rows(slice(first, first + size)), weight=None)
+            beside = None if chunk.background is None else kernels.log_prob(*parameters, chunk, options)
+            return _Seen.of(kernels.log_joint(*parameters, chunk, options), weight[first : first + size], beside)
+
+        found = each(parts, seen) if device == "cpu" else [seen(first) for first in parts]
+        counts = np.array([len(part.values) for part in found])
+        of_row = np.concatenate([part.rows for part in found]) + np.repeat(np.array(parts), counts)
+        components = np.concatenate([part.components for part in found])
+        share = _by_component(of_row, components, np.concatenate([part.values for part in found]), (batch.n, k))
+        mass, loss = (torch.stack(t).sum(0) for t in ([f.mass for f in found], [f.loss for f in found]))
+        return cls(batch, rows, weight, torch.cat([part.log_prob for part in found]), share, mass, loss)
 
     @property
     def total(self) -> float:
@@ -67,34 +68,81 @@ class Pool:
 
     def overlap(self) -> np.ndarray:
         """sum_i w_i r_ia r_ib (k, k)."""
-        weighted = self.share.multiply(self.weight.numpy()[:, None]).tocsc()
+        weighted = sparse.csc_array(
+            (self.share.data * self.weight.numpy()[self.share.indices], self.share.indices, self.share.indptr),
+            shape=self.share.shape,
+        )
         return (weighted.T @ self.share).toarray()
 
-    def near_pairs(self, each: int) -> list[tuple[int, ...]]:
+    def near_pairs(self, most: int) -> list[tuple[int, ...]]:
         """For each component the pairs with those that share most of their rows with it."""
         mass, k = self.mass.numpy(), len(self.mass)
         closeness = self.overlap() / np.minimum(mass[:, None], mass).clip(min=1e-300)
         np.fill_diagonal(closeness, -1.0)
-        near = np.argsort(-closeness, axis=1, kind="stable")[:, : min(each, k - 1)].tolist()
+        near = np.argsort(-closeness, axis=1, kind="stable")[:, : min(most, k - 1)].tolist()
         return sorted({(min(a, b), max(a, b)) for a, row in enumerate(near) for b in row})
 
     def near(self, touched: Sequence[tuple[int, ...]]) -> Neighbourhoods:
         """For each set of components, the rows that it matters for, and the density that all others give them."""
-        rows, shares = [], []
-        for components in touched:
-            own = self.share[:, list(components)]
-            both = sparse.csc_array(own.sum(axis=1).reshape(-1, 1)) if len(components) > 1 else own
-            rows.append(both.indices if len(components) == 1 else both.nonzero()[0])
-            shares.append(both.data)
-        return self._neighbourhoods(rows, shares)
-
-    def _neighbourhoods(self, rows: list[np.ndarray], shares: list[np.ndarray]) -> Neighbourhoods:
-        index = torch.from_numpy(np.concatenate(rows).astype(np.int64))
-        rest = torch.from_numpy(1 - np.concatenate(shares)).clamp(min=1e-30)
-        starts = torch.from_numpy(np.concatenate([[0], np.cumsum([len(r) for r in rows])]))
+        components = np.array([c for old in touched for c in old])
+        group = np.repeat(np.arange(len(touched)), [len(old) for old in touched])
+        counts = np.diff(self.share.indptr)[components]
+        entries = _ranges(self.share.indptr[components], counts)
+        key = np.repeat(group, counts) * self.batch.n + self.share.indices[entries]
+        order = np.argsort(key)
+        key, share = key[order], self.share.data[entries[order]]
+        first = np.flatnonzero(np.diff(key, prepend=-1))
+        group, rows = np.divmod(key[first], self.batch.n)
+        share = np.add.reduceat(share, first) if len(first) else share
+        index = torch.from_numpy(rows)
+        rest = torch.from_numpy(1 - share).clamp(min=1e-30)
+        starts = torch.from_numpy(np.searchsorted(group, np.arange(len(touched) + 1)))
         density = self.log_prob[index]
         groups = Groups(index, starts, density + rest.log(), self.weight[index])
         return Neighbourhoods(self.rows, groups, density, self.total)
+
+
+class _Seen(NamedTuple):
+    """What a mixture makes of some rows: the pairs that matter, by row, and sums over rows."""
+
+    rows: np.ndarray
+    components: np.ndarray
+    values: np.ndarray
+    mass: Tensor
+    loss: Tensor
+    log_prob: Tensor
+
+    @classmethod
+    def of(cls, log_joint: Tensor, weight: Tensor, whole: Tensor | None) -> _Seen:
+        """From the densities (n, k) of all pairs, and those of rows (n,) where they are not the sums of pairs."""
+        largest = log_joint.amax(1, keepdim=True) if whole is None else whole[:, None]
+        r = (log_joint - torch.where(largest.isinf(), 0.0, largest)).float().exp_()
+        total = r.sum(1, keepdim=True) if whole is None else torch.ones_like(r[:, :1])
+        r /= total
+        w = weight.to(r)
+        i, j = (r > MATTERS).nonzero(as_tuple=True)
+        values = r[i, j].double()
+        mass = (w @ r).double().cpu()
+        large = values.clamp(max=1 - 1e-7)
+        beyond = w.double()[i] * (torch.log1p(-large) + values)  # of small ones the logarithm is minus themselves
+        loss = torch.zeros_like(mass).index_add_(0, j.cpu(), beyond.cpu()) - mass
+        log_prob = (largest.double() + total.double().log())[:, 0].cpu()
+        return cls(i.cpu().numpy(), j.cpu().numpy(), values.cpu().numpy(), mass, loss, log_prob)
+
+
+def _by_component(
+    rows: np.ndarray, components: np.ndarray, values: np.ndarray, shape: tuple[int, int]
+) -> sparse.csc_array:
+    """Entries that come row by row as a sparse array, component by component."""
+    order = np.argsort(components.astype(np.int16 if shape[1] < 1 << 15 else np.int64), kind="stable")
+    starts = np.concatenate([[0], np.cumsum(np.bincount(components, minlength=shape[1]))])
+    return sparse.csc_array((values[order], rows[order], starts), shape=shape)
+
+
+def _ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """starts[0], starts[0] + 1, ..., then those of starts[1]: so many of each as counts say."""
+    ends = np.cumsum(counts)
+    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - (ends - counts), counts)
 
 
 @dataclass(frozen=True)
@@ -111,28 +159,22 @@ class Neighbourhoods:
         starts, sizes = self.groups.starts.numpy(), self.groups.sizes.numpy()
         if sizes.max(initial=0) <= most:
             return self
-        keys = rng.random(len(self.log_prob))
-        group = np.repeat(np.arange(len(sizes)), sizes)
-        order = np.lexsort((keys, group))
-        rank = np.empty_like(order)
-        rank[order] = np.arange(len(order)) - np.repeat(starts[:-1], sizes)
-        chosen = np.flatnonzero(rank < most)
-        factor = np.maximum(1.0, sizes / most)[group[chosen]]
-        return self._pick(chosen, np.minimum(sizes, most), factor)
+        kept = np.minimum(sizes, most)
+        step = sizes / np.maximum(kept, 1)
+        place = _ranges(np.zeros_like(kept), kept) + np.repeat(rng.random(len(sizes)), kept)
+        chosen = np.repeat(starts[:-1], kept) + (place * np.repeat(step, kept)).astype(np.int64)
+        return self._pick(chosen, kept, np.repeat(step, kept))
 
     def repeated(self, times: int) -> Neighbourhoods:
         """Every trial several times over: copies of one trial follow each other."""
         starts, sizes = self.groups.starts.numpy(), self.groups.sizes.numpy()
         lengths = np.repeat(sizes, times)
-        ends = np.cumsum(lengths)
-        chosen = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - lengths, lengths)
-        return self._pick(chosen + np.repeat(np.repeat(starts[:-1], times), lengths), lengths, 1.0)
+        return self._pick(_ranges(np.repeat(starts[:-1], times), lengths), lengths, 1.0)
 
     def of(self, which: np.ndarray) -> Neighbourhoods:
         """The neighbourhoods of some trials."""
         starts, sizes = self.groups.starts.numpy(), self.groups.sizes.numpy()
-        chosen = np.concatenate([np.arange(starts[t], starts[t] + sizes[t]) for t in which] or [np.zeros(0, int)])
-        return self._pick(chosen, sizes[which], 1.0)
+        return self._pick(_ranges(starts[which], sizes[which]), sizes[which], 1.0)
 
     def _pick(self, chosen: np.ndarray, sizes: np.ndarray, factor: np.ndarray | float) -> Neighbourhoods:
         at, groups = torch.from_numpy(chosen), self.groups

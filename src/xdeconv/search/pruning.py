@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
@@ -10,7 +12,7 @@ from ..kernels.options import DEFAULT, Options
 from ..kernels.parameters import Parameters
 from ..methods.prior import Prior
 from ..rows.batch import Batch
-from .passes import em_passes
+from .passes import em_passes, shared
 from .pool import Pool
 from .trials import Change, Effort, removals, try_merges
 
@@ -19,30 +21,52 @@ PASSES = 2  # EM passes between rounds
 STEPS = 4  # local EM steps of a merge
 PAIRS = 2  # merges tried for each component
 
+Merges = dict[tuple[int, ...], Change]
+"""Trials of merges, by the places of the components."""
+
 
 def pruned(
     parameters: Parameters, k: int, batch: Batch, prior: Prior | None = None, options: Options = DEFAULT
 ) -> Parameters:
     """A mixture of k components made of more: the cheapest go, some at a time, with EM passes between."""
     rows = kernels.for_groups(batch, parameters.d, options)
+    effort, merges = Effort(2 * STEPS, 0, 0, prior), Merges()
     while parameters.k > k:
         pool = Pool.of(parameters, rows, options)
         pairs = pool.near_pairs(PAIRS)
-        freed = try_merges(pairs, parameters, pool, Effort(2 * STEPS, 0, 0, prior)) + removals(parameters, pool)
-        most = max(1, round(SHARE * (parameters.k - k)))
-        parameters = em_passes(without(parameters, cheapest(freed, pool, most)), batch, PASSES, prior, options)
+        untried = [pair for pair in pairs if pair not in merges]
+        merges |= {change.old: change for change in try_merges(untried, parameters, pool, effort)}
+        freed = [merges[pair] for pair in pairs] + removals(parameters, pool)
+        near = _overlapping(pool)
+        chosen = cheapest(freed, pool, near, max(1, round(SHARE * (parameters.k - k))))
+        parameters = em_passes(without(parameters, chosen), batch, PASSES, prior, options)
+        merges = _still_true(merges, chosen, near)
     return parameters
 
 
-def cheapest(freed: list[Change], pool: Pool, most: int) -> list[Change]:
+def _overlapping(pool: Pool) -> np.ndarray:
+    """Which components (k, k) share rows with each other."""
+    return pool.overlap() > 0.05 * np.minimum(pool.mass.numpy()[:, None], pool.mass.numpy())
+
+
+def _still_true(merges: Merges, chosen: list[Change], near: np.ndarray) -> Merges:
+    """Trials of pairs that are far from what was changed, under the places that their components have now."""
+    gone = [c for change in chosen for c in change.old]
+    touched = {*gone, *np.flatnonzero(near[gone].any(axis=0)).tolist()}
+    place = np.cumsum(~np.isin(np.arange(len(near)), gone)) - 1
+    far = {pair: change for pair, change in merges.items() if touched.isdisjoint(pair)}
+    moved = [replace(change, old=tuple(place[list(pair)].tolist())) for pair, change in far.items()]
+    return {change.old: change for change in moved}
+
+
+def cheapest(freed: list[Change], pool: Pool, near: np.ndarray, most: int) -> list[Change]:
     """The changes that cost least, none beside another: a component and its twin must not both go."""
-    overlap = pool.overlap() > 0.05 * np.minimum(pool.mass.numpy()[:, None], pool.mass.numpy())
     blocked: set[int] = set()
     chosen: list[Change] = []
     for change in sorted(freed, key=lambda change: -change.gain):
         if not blocked & set(change.old) and np.isfinite(change.gain):
             chosen.append(change)
-            blocked |= {int(c) for old in change.old for c in np.flatnonzero(overlap[old])} | set(change.old)
+            blocked |= {int(c) for old in change.old for c in np.flatnonzero(near[old])} | set(change.old)
         if len(chosen) == most:
             break
     if not chosen:  # nothing can be judged: the lightest goes
@@ -57,10 +81,10 @@ def without(parameters: Parameters, chosen: list[Change]) -> Parameters:
     keep = [c for c in range(parameters.k) if c not in gone]
     parts = [parameters.pick(keep), *(change.new for change in chosen)]
     log_weights, means, covariances = (torch.cat(t) for t in zip(*parts, strict=True))
-    return Parameters(log_weights.log_softmax(0), means, covariances)
+    return Parameters(shared(log_weights, [parameters]), means, covariances)
 
 
 def joined(several: list[Parameters]) -> Parameters:
     """One mixture of the components of several, each with its share."""
     log_weights, means, covariances = (torch.cat(t) for t in zip(*several, strict=True))
-    return Parameters(log_weights.log_softmax(0), means, covariances)
+    return Parameters(shared(log_weights, several), means, covariances)

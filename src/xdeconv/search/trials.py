@@ -17,8 +17,11 @@ from .. import kernels
 from ..kernels import GroupSums
 from ..kernels.parameters import Parameters
 from ..methods.prior import Prior
+from .aim import begun, in_trial, shaped
 from .pool import Neighbourhoods, Pool
 from .splits import WAYS, ways_to_split
+
+EARLY, FEW = 2, 2  # local EM steps after which only the few best ways to split are followed further
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,9 @@ class Effort:
     screen_rows: int
     polishing: int
     prior: Prior | None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "prior", in_trial(self.prior))
 
 
 @dataclass(frozen=True)
@@ -44,14 +50,16 @@ def refit(
     near: Neighbourhoods, start: Parameters, steps: int, prior: Prior | None
 ) -> tuple[Parameters, Tensor, Tensor]:
     """EM on the components (g, m, ...) of every trial: what they become, its gain (g,) and their rows (g, m)."""
-    parameters = start
+    parameters, groups = start, near.groups.to(near.rows.batch.device)
     for step in range(steps + 1):
-        sums = kernels.accumulate_groups(*parameters, near.rows, near.groups)
+        sums = kernels.accumulate_groups(*parameters, near.rows, groups)
         if step < steps:
             parameters = em_step(parameters, sums, near.total, prior)
-    gain = sums.loglik.cpu() - near.groups.summed(near.log_prob) + penalty(parameters, prior)
-    bad = torch.linalg.cholesky_ex(parameters.covariances).info.any(1).cpu() | gain.isnan()
-    return parameters, torch.where(bad, -torch.inf, gain), sums.q.cpu()
+    bad = torch.linalg.cholesky_ex(parameters.covariances).info.any(1)
+    judged = parameters.covariances.where(~bad[:, None, None, None], torch.eye(parameters.d).to(parameters.means))
+    gain = sums.loglik.cpu() - near.groups.summed(near.log_prob)
+    gain = gain + penalty(parameters._replace(covariances=judged), prior)
+    return parameters, torch.where(bad.cpu() | gain.isnan(), -torch.inf, gain), sums.q.cpu()
 
 
 def em_step(parameters: Parameters, sums: GroupSums, total: float, prior: Prior | None) -> Parameters:
@@ -63,7 +71,8 @@ def em_step(parameters: Parameters, sums: GroupSums, total: float, prior: Prior 
     moved = V + share[..., None] * (V @ sums.G @ V) - delta[..., :, None] * delta[..., None, :]
     if prior is not None:
         moved = prior.covariances(moved.flatten(0, 1), sums.q.flatten(), 1.0).view_as(moved)
-    return Parameters((sums.q / total).log(), means + delta, (moved + moved.mT) / 2)
+    moved = shaped((moved + moved.mT) / 2, sums.q, V, prior)
+    return Parameters((sums.q / total).log(), means + delta, moved)
 
 
 def penalty(parameters: Parameters, prior: Prior | None) -> Tensor | float:
@@ -84,12 +93,21 @@ def try_splits(
     near, whole = pool.near(touched), parameters.pick(list(components))
     sample = near.sample(effort.screen_rows, rng)
     ways = Parameters(*(t.flatten(0, 1) for t in ways_to_split(whole, sample, rng)))
-    trial, gain, _ = refit(sample.repeated(WAYS), ways, effort.screening, effort.prior)
-    best = gain.view(-1, WAYS).argmax(1) + WAYS * torch.arange(len(touched))
-    found, gain, rows = refit(near, trial.pick(best), effort.polishing, effort.prior)
+    ways = begun(ways, whole.covariances, effort.prior)
+    early = min(EARLY, effort.screening)
+    trial, gain, _ = refit(sample.repeated(WAYS), ways, early, effort.prior)
+    trial = trial.pick(_best(gain, WAYS, FEW))
+    trial, gain, _ = refit(sample.repeated(FEW), trial, effort.screening - early, effort.prior)
+    found, gain, rows = refit(near, trial.pick(_best(gain, FEW, 1)), effort.polishing, effort.prior)
     gain = gain - penalty(Parameters(*(t[:, None] for t in whole)), effort.prior)
     fewest = 2 * (parameters.d + 1)  # or halves shrink onto single rows
     return _changes(touched, found, torch.where((rows < fewest).any(1), -torch.inf, gain))
+
+
+def _best(gain: Tensor, ways: int, few: int) -> Tensor:
+    """Places of the few best of so many ways, for each of several trials whose ways follow each other."""
+    best = gain.view(-1, ways).topk(few, dim=1).indices.sort(1).values
+    return (best + ways * torch.arange(len(best))[:, None]).flatten()
 
 
 def try_merges(pairs: Sequence[tuple[int, ...]], parameters: Parameters, pool: Pool, effort: Effort) -> list[Change]:
@@ -97,7 +115,8 @@ def try_merges(pairs: Sequence[tuple[int, ...]], parameters: Parameters, pool: P
     if not len(pairs):
         return []
     parts = parameters.pick(torch.tensor(pairs))
-    found, gain, _ = refit(pool.near(pairs), moment_match(parts), effort.screening // 2, effort.prior)
+    merged = begun(moment_match(parts), parts.covariances[:, 0], effort.prior)
+    found, gain, _ = refit(pool.near(pairs), merged, effort.screening // 2, effort.prior)
     return _changes(pairs, found, gain - penalty(parts, effort.prior))
 
 

@@ -253,7 +253,8 @@ class _Lines:
 
     def show(self, text: str, done: int, total: int | None, step: bool) -> None:
         now = time.monotonic()
-        if sys.stderr is None or not ((step and self.every_step) or now - self.last[step] >= LINE_SECONDS):
+        latest = self.last[True] if step else max(self.last.values())
+        if sys.stderr is None or not ((step and self.every_step) or now - latest >= LINE_SECONDS):
             return
         self.last[step] = now
         sys.stderr.write(f"{now - self.began:8.1f} s  {count(done, total)}  {text}\n")

@@ -68,7 +68,7 @@ def accumulate_groups(
     log_weights, means, covariances = (t.detach().double().flatten(0, 1) for t in (log_weights, means, covariances))
     components, _, whitening = _components(log_weights, means, covariances, rows.batch, rows.kind)
     work = Work(rows, groups, components, m, _memory)
-    together("kernel", work.run, min(threads(), work.shares))
+    together("kernel", work.run, min(threads(), work.workers))
     totals = np.array([float(groups.weight.sum()), work.loglik.sum()])
     return GroupSums(_stats(totals, work.sums, whitening, rows.kind), torch.from_numpy(work.loglik), m)
 

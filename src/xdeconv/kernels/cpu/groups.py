@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -15,6 +16,7 @@ from numba import njit, types
 from ...rows.batch import Batch
 from ..groups import Groups
 from . import scratch
+from .blocks import Blocked
 from .keeping import kept
 from .lanes import VECTOR_BYTES
 from .loops import _call
@@ -97,14 +99,32 @@ def _signature(number: Any) -> Any:
     )  # fmt: skip
 
 
+Room = tuple[Scratch, Places]
+
+
 @dataclass(frozen=True)
 class GroupRows:
-    """A batch's rows one after the other (n, numbers), and the constant of each row's observed count (n,)."""
+    """A batch's rows one after the other (n, numbers), and the constant of each row's observed count (n,).
+
+    ``rooms`` is memory that threads worked in and left for the next pass, by how many components a group has.
+    """
 
     batch: Batch
     kind: Kind
     table: np.ndarray
     constants: np.ndarray
+    rooms: dict[int, list[Room]] = field(default_factory=lambda: defaultdict(list))
+
+    def room(self, m: int, new: New, components: np.ndarray) -> Room:
+        """Memory to work in, for a table of components."""
+        try:
+            memory, at = self.rooms[m].pop()
+        except IndexError:
+            memory = scratch.scratch(self.kind, m, new, components)
+            at = scratch.places(memory, components)
+        if isinstance(self.kind, Blocked):
+            memory = memory._replace(bound=components)
+        return memory, at._replace(components=components.ctypes.data)
 
 
 def row_by_row(batch: Batch, kind: Kind, new: New) -> GroupRows:
@@ -127,7 +147,9 @@ def row_by_row(batch: Batch, kind: Kind, new: New) -> GroupRows:
     return GroupRows(batch, kind, table, np.ascontiguousarray(constants))
 
 
-SHARES = 64  # of all entries: what a thread takes at a time
+SHARES = 64  # of all entries, at most: what a thread takes at a time
+SHARE_WORK = 1 << 19  # multiplications, about, that a share is worth: 0.1 ms
+ALONE = 4  # shares: to wake a thread for less takes longer
 
 
 class Work:
@@ -140,22 +162,28 @@ class Work:
         index = np.zeros(len(groups.rows) + kind.width, np.int32)  # the last group is read in whole vectors
         index[: len(groups.rows)] = groups.rows.numpy()
         self.index, self.starts = index, groups.starts.numpy()
-        cuts = np.linspace(0, self.starts[-1], SHARES + 1)
+        work = int(self.starts[-1]) * m * max(kind.d, kind.p, 2) ** 3
+        cuts = np.linspace(0, self.starts[-1], min(SHARES, 1 + work // SHARE_WORK) + 1)
         self.cuts = np.unique(np.append(np.searchsorted(self.starts, cuts), len(groups)).clip(max=len(groups)))
         self.sums, self.loglik = np.zeros((len(groups) * m, kind.sums)), np.zeros(len(groups))
         self.turn = itertools.count()
 
     @property
     def shares(self) -> int:
-        """How many threads could find something to do."""
+        """How many pieces of work there are."""
         return len(self.cuts) - 1
+
+    @property
+    def workers(self) -> int:
+        """How many threads could find something to do."""
+        return self.shares if self.shares > ALONE else 1
 
     def run(self, _: int) -> None:
         """Take shares until none is left."""
         rows, loop_ = self.rows, loop(self.rows.kind.bits)
-        memory = scratch.scratch(rows.kind, self.m, self.new, self.components)
-        at = scratch.places(memory, self.components)
+        memory, at = rows.room(self.m, self.new, self.components)
         while (c := next(self.turn)) < self.shares:
             loop_(*self.how, at, memory, rows.table.ctypes.data, self.index.ctypes.data, rows.constants, self.index,
                   self.groups.weight.numpy(), self.groups.background.numpy(), self.starts, self.m,
                   self.cuts[c], self.cuts[c + 1], self.sums, self.loglik)  # fmt: skip
+        rows.rooms[self.m].append((memory, at))

@@ -20,8 +20,10 @@ from .triton_import import interpreted, triton
 
 if TYPE_CHECKING:
     from .densities import Plan
+    from .groups import GroupRows
 
 LARGEST = 10  # dimensions, latent or observed, whose matrices fit in registers
+LARGEST_GROUP = 4  # components of a group whose sums fit in registers
 SLICE = 1 << 22  # rows whose tiles are in memory at a time
 ALIVE_CHUNK = 2048  # rows that are listed together when only the pairs alive are summed
 CAN = (torch.float32, torch.float64)
@@ -153,16 +155,25 @@ def log_joint(
     return found[0] if len(found) == 1 else torch.cat(found)
 
 
-def for_groups(batch: Batch, d: int) -> Batch:
-    """The batch as groups pick rows from it: as it is, on its device."""
-    return reference.for_groups(batch, d)
+def for_groups(batch: Batch, d: int) -> GroupRows:
+    """The batch as groups pick rows from it: in tiles, on its device."""
+    from .groups import in_tiles
+
+    with np.errstate(all="ignore"), torch.cuda.device_of(batch.x):
+        return in_tiles(batch, power_of_two(batch.n, 256, 1 << 30) if interpreted() else up(batch.n, 256))
 
 
 def accumulate_groups(
-    log_weights: Tensor, means: Tensor, covariances: Tensor, rows: Batch, groups: Groups
+    log_weights: Tensor, means: Tensor, covariances: Tensor, rows: GroupRows, groups: Groups
 ) -> GroupSums:
-    """The sums of every group of rows over its own components, by batched algebra on the device."""
-    return reference.accumulate_groups(log_weights, means, covariances, rows, groups)
+    """The sums of every group of rows over its own components; the same bits whenever the same groups come again."""
+    from .groups import sums_of_groups
+
+    if means.shape[1] > LARGEST_GROUP or len(groups) == 0 or rows.batch.n == 0:
+        return reference.accumulate_groups(log_weights, means, covariances, rows.batch, groups)
+    parts = 2 if interpreted() else max(1, min(64, 16 * multiprocessors(rows.batch.device) // len(groups)))
+    with np.errstate(all="ignore"), torch.cuda.device_of(rows.batch.x):
+        return sums_of_groups(log_weights, means, covariances, rows, groups, parts)
 
 
 def plan_for(batch: Batch, k: int, options: Options) -> Plan:

@@ -50,38 +50,143 @@ class Structure(ABC):
         return False
 
     def of_one(self, d: int) -> int:
-        """Free numbers of one covariance in d dimensions."""
+        """Free numbers of one covariance in d dimensions.
+
+        Parameters
+        ----------
+        d : int
+            Dimensions.
+
+        Returns
+        -------
+        int
+            How many.
+        """
         return of_one_covariance(self.name, d)
 
     @abstractmethod
     def nearest(self, V: Tensor, rows: Tensor) -> Covariances:
-        """The covariances of this structure that suit V (k, d, d) of components with rows (k,) best."""
+        """The covariances of this structure that suit given ones best.
+
+        Parameters
+        ----------
+        V : torch.Tensor (k, d, d)
+            Covariances.
+        rows : torch.Tensor (k,)
+            Rows of each component.
+
+        Returns
+        -------
+        Covariances
+            Of this structure.
+        """
+
+    def roughly(self, V: Tensor, rows: Tensor) -> Tensor:
+        """Much the same, V alone, in little time: for trials of components, whose covariances are their own."""
+        return self.nearest(V, rows).V
 
     def stepped(self, A: Tensor, rows: Tensor, before: Covariances, whole: bool) -> Covariances:
-        """An EM step, given the covariances A (k, d, d) that full ones would have after it.
+        """An EM step, given the covariances that full ones would have after it.
 
-        Where A is not known as a whole, it is so where V F and the diagonal read it, F being the factors before.
+        Parameters
+        ----------
+        A : torch.Tensor (k, d, d)
+            Covariances.
+        rows : torch.Tensor (k,)
+            Rows of each component.
+        before : Covariances
+            Those before the step.
+        whole : bool
+            Whether all of A is right; else it is so where V F and the diagonal read it, F being the factors before.
+
+        Returns
+        -------
+        Covariances
+            Those after it.
         """
         return self.nearest(A, rows)
 
     @abstractmethod
     def free(self, covariances: Covariances) -> tuple[Tensor, ...]:
-        """Unconstrained numbers that stand for covariances."""
+        """Unconstrained numbers that stand for covariances.
+
+        Parameters
+        ----------
+        covariances : Covariances
+            Of this structure.
+
+        Returns
+        -------
+        tuple of torch.Tensor
+            What gradients act on.
+        """
 
     @abstractmethod
     def made(self, free: tuple[Tensor, ...], k: int, d: int) -> Covariances:
-        """The covariances that unconstrained numbers stand for."""
+        """The covariances that unconstrained numbers stand for.
+
+        Parameters
+        ----------
+        free : tuple of torch.Tensor
+            Unconstrained numbers.
+        k, d : int
+            Components and dimensions.
+
+        Returns
+        -------
+        Covariances
+            Of this structure.
+        """
 
     @abstractmethod
     def pulled_back(self, free: tuple[Tensor, ...], G: Tensor) -> tuple[Tensor, ...]:
-        """The gradient on unconstrained numbers, given that on covariances, G / 2 (k, d, d)."""
+        """The gradient on unconstrained numbers.
+
+        Parameters
+        ----------
+        free : tuple of torch.Tensor
+            Unconstrained numbers.
+        G : torch.Tensor (k, d, d)
+            Twice the gradient on covariances.
+
+        Returns
+        -------
+        tuple of torch.Tensor
+            One per tensor of ``free``.
+        """
 
     @abstractmethod
     def around(self, covariances: Covariances, information: Tensor) -> Coordinates:
-        """Coordinates around positive definite covariances in which EM's step is the gradient, to first order."""
+        """Coordinates around positive definite covariances.
+
+        Parameters
+        ----------
+        covariances : Covariances
+            Of this structure.
+        information : torch.Tensor
+            Rows of each component.
+
+        Returns
+        -------
+        Coordinates
+            In which EM's step is the gradient, to first order.
+        """
 
     def blank(self, k: int, d: int, device: torch.device) -> Covariances:
-        """Covariances of the right shapes, for a state whose tensors are then replaced."""
+        """Covariances of the right shapes, for a state whose tensors are then replaced.
+
+        Parameters
+        ----------
+        k, d : int
+            Components and dimensions.
+        device : torch.device
+            Where.
+
+        Returns
+        -------
+        Covariances
+            Of the right shapes.
+        """
         return Covariances(torch.eye(d, dtype=torch.float64, device=device).expand(k, d, d).contiguous())
 
     def standardized(self, scale: Sequence[float]) -> Self:
@@ -89,7 +194,15 @@ class Structure(ABC):
         return self
 
     def refuse(self, k: int, d: int, fixed: Fixed | None) -> None:
-        """Refuse dimensions that it cannot have, and parameters that cannot be held with it."""
+        """Refuse dimensions that it cannot have, and parameters that cannot be held with it.
+
+        Parameters
+        ----------
+        k, d : int
+            Components and dimensions.
+        fixed : Fixed or None
+            What is held.
+        """
         if fixed is not None:
             fixed.refuse(k, d)
         if fixed is None or fixed.covariances is False or not self.shared:

@@ -13,16 +13,16 @@ from torch import Tensor
 from ...kernels.parameters import Factors
 
 SMALLEST = 1e-9  # of a coordinate's variance: less is not told apart from none
-FIRST_STEPS, STEPS = 40, 3
+FIRST_STEPS, STEPS = 20, 3
 SEED = 0.02  # of the own variances: loadings of factors that have not been found yet
 
 
-def analysed(A: Tensor, rank: int, own: Tensor | None = None) -> Factors:
+def analysed(A: Tensor, rank: int, own: Tensor | None = None, steps: int = FIRST_STEPS) -> Factors:
     """The factors (k, d, rank) of covariances A (k, d, d), from own variances (k, d) where there are some."""
     variances = A.diagonal(dim1=-2, dim2=-1).clamp(min=1e-300)
     D = _first(A, variances) if own is None else own
     now = _profile(A, _floored(D, variances), rank)
-    for _ in range(FIRST_STEPS if own is None else STEPS):
+    for _ in range(steps if own is None else STEPS):
         now = _better(_profile(A, _floored(_newton(now), variances), rank),
                       _profile(A, _floored(_em(A, now), variances), rank))  # fmt: skip
     return now[0]

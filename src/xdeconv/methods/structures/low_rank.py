@@ -52,6 +52,10 @@ class LowRank(Structure):
         """The factor analysis of V."""
         return _whole(seeded(analysed(V, self.rank)))
 
+    def roughly(self, V: Tensor, rows: Tensor) -> Tensor:
+        """The factor analysis of V after one step."""
+        return analysed(V, self.rank, steps=1).covariances()
+
     def stepped(self, A: Tensor, rows: Tensor, before: Covariances, whole: bool) -> Covariances:
         """The factor analysis of A from where it was, or one step of EM where not all of A is known."""
         assert before.factors is not None

@@ -75,6 +75,10 @@ def page(mixture: Mixture, title: str = "Mixture") -> str:
 def facts(mixture: Mixture, title: str = "Mixture") -> dict[str, Any]:
     """What the page knows, as JSON: arrays are float64 in base64, covariances as packed lower triangles."""
     meta = {name: value for name, value in (mixture.meta or {}).items() if name != "history"}
+    if mixture.background is not None:
+        beside = f"{mixture.background_weight:.3g} of all rows are of {mixture.background!r}"
+        meta = {"background": f"{beside}; the page shows the components", **meta}
+    mixture = mixture.with_(background=None)
     a, b = np.tril_indices(mixture.d)
     return {
         "title": title,
