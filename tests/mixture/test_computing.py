@@ -23,10 +23,9 @@ def mixture(rows):
     x = batch.x.T.nan_to_num(0.0).numpy()
     means = x[rng.integers(len(x), size=5)]
     V = np.tile(np.diag([9.0, 9.0, 1.0, 9.0, 9.0, 0.1, 4.0]), (5, 1, 1))
-    found = xd.Mixture(
+    return xd.Mixture(
         np.full(5, 0.2), means, V, labels=FEATURES, units=("deg", "deg", "mas", "mas/yr", "mas/yr", "mag", "mag")
     )
-    return found
 
 
 QUESTIONS = {
