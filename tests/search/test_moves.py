@@ -207,6 +207,22 @@ def test_a_mixture_that_cannot_be_judged_is_changed_before_the_search(monkeypatc
     assert np.isfinite(result.loglik)
 
 
+def test_a_search_that_leads_into_trouble_is_undone(monkeypatch):
+    class Ruinous(Search):
+        def run(self, parameters):
+            return Found(parameters._replace(covariances=-parameters.covariances), 2, 1.0)
+
+    X = grid_truth(5, seed=16).sample(500, seed=17)
+    S = np.full_like(X, 0.01)
+    untouched = xd.fit(X, 5, noise=S, seed=18, device="cpu", moves=xd.Moves(rounds=0))
+    monkeypatch.setattr("xdeconv.fitting.searching.Search", Ruinous)
+    result = xd.fit(X, 5, noise=S, seed=18, device="cpu")
+    assert any("was undone" in record.note for record in result.history)
+    assert not any("small prior" in note for note in result.notes)
+    assert result.converged
+    assert result.loglik == pytest.approx(untouched.loglik, abs=1e-3)
+
+
 def test_a_start_that_no_search_can_judge_is_used_as_it_is(monkeypatch):
     def unsound(pool, k, start, moves, rng, prior, options):
         return Found(Parameters(*(t * torch.nan for t in start(pool, 0))), 3, 0.0, sound=False)

@@ -123,6 +123,7 @@ def adql(
     columns: Sequence[str] = PAPER_COLUMNS,
     of: str | Release = DR3,
     *,
+    cone: Sequence[float] | None = None,
     where: str | None = None,
     rows: int | None = None,
     keep: Sequence[str] = ("source_id",),
@@ -136,8 +137,10 @@ def adql(
         The features of the fit.
     of : str or Release, optional
         The data release.
+    cone : sequence of float, optional
+        Right ascension, declination and radius of a circle on the sky, in degrees.
     where : str, optional
-        A condition in ADQL.
+        A condition on columns, such as "ruwe < 1.4".
     rows : int, optional
         Take that many at random, by random_index; all by default.
     keep : sequence of str, optional
@@ -156,6 +159,10 @@ def adql(
     SELECT source_id, parallax, parallax_error
     FROM gaiadr2.gaia_source
     WHERE random_index < 1000
+    >>> print(adql(["parallax"], "dr2", cone=(229.638, 2.081, 0.4), where="parallax > 0"))
+    SELECT source_id, parallax, parallax_error
+    FROM gaiadr2.gaia_source
+    WHERE 1 = CONTAINS(POINT(ra, dec), CIRCLE(229.638, 2.081, 0.4)) AND parallax > 0
     """
     known = release(of)
     names = tuple(dict.fromkeys([*keep, *needed_columns(columns, known, zero_point)]))
@@ -163,9 +170,15 @@ def adql(
     if lost:
         raise ValueError(f"Gaia {known.name} has no column {', '.join(lost)}")
     conditions = [f"random_index < {rows}"] if rows is not None else []
+    conditions += [_within(*cone)] if cone is not None else []
     conditions += [where.replace("==", "=").replace("&", "AND").replace("|", "OR")] if where else []
     text = f"SELECT {', '.join(names)}\nFROM {known.table}"
     return text + (f"\nWHERE {' AND '.join(conditions)}" if conditions else "")
+
+
+def _within(ra: float, dec: float, radius: float) -> str:
+    """A condition in ADQL: within a circle."""
+    return f"1 = CONTAINS(POINT(ra, dec), CIRCLE({float(ra)!r}, {float(dec)!r}, {float(radius)!r}))"
 
 
 def zero_point(of: str | Release = DR3) -> float | Hook:

@@ -9,7 +9,7 @@ from .app import app, run
 # The order in which --help lists the commands.
 # isort: off
 from . import demo, simulate, prepare, info
-from . import fit, select, bootstrap
+from . import fit, select, errors, bootstrap, check
 from . import score, posterior, members, classify, condition, sample
 from . import plot, explore, export
 # isort: on
@@ -17,9 +17,11 @@ from . import plot, explore, export
 __all__ = [
     "app",
     "bootstrap",
+    "check",
     "classify",
     "condition",
     "demo",
+    "errors",
     "explore",
     "export",
     "fit",

@@ -50,7 +50,8 @@ def members(
     """Append to the rows the probability of where each comes from: a component, a group of them, or a cluster.
 
     From one model, columns p_0, p_1, ... of its components, numbered as `xdeconv info` does, or p_NAME of each --group
-    and p_other of the rest. With --field, the column p_member, and on standard output the fraction of members.
+    and p_other of the rest; of a model with a background p_background too. With --field, the column p_member, and on
+    standard output the fraction of members.
     """
     if field is None and fraction is not None:
         raise typer.BadParameter("needs a model of everything else: --field", param_hint="--fraction")
@@ -101,7 +102,9 @@ def of_components(mixture: Mixture, chosen: dict[str, list[int]]) -> PerBatch:
 
     def columns(batch: Batch, _: Any) -> dict[str, np.ndarray]:
         each = mixture.responsibilities(batch)
-        return {f"p_{name}": each[:, components].sum(axis=1) for name, components in chosen.items()}
+        found = {f"p_{name}": each[:, components].sum(axis=1) for name, components in chosen.items()}
+        beside = {} if mixture.background is None else {"p_background": mixture.background_probability(batch)}
+        return found | beside
 
     return columns
 

@@ -44,6 +44,10 @@ CorrelationPattern = Annotated[
 LogPrior = Annotated[
     str | None, typer.Option("--log-prior", help="Columns of log-priors, one per component, separated by commas.")
 ]
+Background = Annotated[
+    str | None,
+    typer.Option(help="What else makes rows: COLUMN=LOW:HIGH,... of every column, or a model to hold fixed."),
+]
 Offset = Annotated[
     list[str] | None, typer.Option(help="COLUMN=NUMBER or EXPRESSION to subtract: a zero point. Repeatable.")
 ]
@@ -220,3 +224,24 @@ def _refuse_other_units(model: Any, source: Any) -> None:
     for label, ours, theirs in zip(source.labels, model.units or (), source.units or (), strict=False):
         if ours and theirs and ours != theirs:
             raise ValueError(f"{label} is in {ours!r} in the model and in {theirs!r} in the rows")
+
+
+def background(text: str | None, labels: Sequence[str]) -> Any:
+    """The background that --background names: a box of the columns, or a model."""
+    from ..mixture._mixture import load
+    from ..mixture.background import Uniform
+
+    if text is None or Path(text).is_file() or "=" not in text:
+        return None if text is None else load(text)
+    sides = pairs(text.split(","), "--background") or {}
+    unknown, missing = [n for n in sides if n not in labels], [n for n in labels if n not in sides]
+    if unknown or missing:
+        wrong = f"{unknown[0]!r} is not a column of the fit" if unknown else f"{missing[0]!r} has no LOW:HIGH"
+        raise typer.BadParameter(wrong, param_hint="--background")
+    try:
+        low, high = zip(*([float(end) for end in sides[name].split(":")] for name in labels), strict=True)
+        return Uniform(low, high)
+    except ValueError as problem:
+        raise typer.BadParameter(
+            f"{text!r} must be COLUMN=LOW:HIGH,...: {problem}", param_hint="--background"
+        ) from None

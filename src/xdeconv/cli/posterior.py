@@ -37,7 +37,10 @@ def posterior(
     force: options.Force = False,
     config: options.Config = None,
 ) -> None:
-    """Append denoised values to the rows: NAME_true, NAME_true_error and A_B_true_corr."""
+    """Append denoised values to the rows: NAME_true, NAME_true_error and A_B_true_corr.
+
+    Of a model with a background, values are those of a row that is not the background's, and p_background is appended.
+    """
     target_table(output, [model, *data, config], force)
     from ..mixture._mixture import load
 
@@ -69,4 +72,6 @@ def posterior_columns(mixture: Any, labels: Sequence[str], batch: Batch, covaria
                 for a in range(len(labels))
                 for b in range(a)
             }
+    if mixture.background is not None:
+        columns["p_background"] = mixture.background_probability(batch)
     return columns

@@ -72,9 +72,7 @@ class Total:
 
     def add(self, batch: Batch) -> torch.Tensor:
         """The log-likelihoods (n,) of a batch, added to the sum; refused where one cannot be computed."""
-        from .. import kernels
-
-        found = kernels.log_prob(*self.mixture.tensors(), batch).double()
+        found = self.mixture.log_density(batch).double()
         if bool(found.isnan().any()):
             raise ValueError(f"row {self._first_without()} of {self.source.table.name} has no density: {WHY}")
         self.sum += float(found.sum() if batch.weight is None else batch.weight @ found)
@@ -93,11 +91,9 @@ class Total:
 
     def _first_without(self) -> int:
         """The number, among the rows that are used, of the first one without a density."""
-        from .. import kernels
-
         before = 0
         for batch, _ in self.source.passes(()):
-            bad = kernels.log_prob(*self.mixture.tensors(), batch).isnan()
+            bad = self.mixture.log_density(batch).isnan()
             if bool(bad.any()):
                 return before + int(bad.nonzero()[0, 0])
             before += batch.n

@@ -15,12 +15,14 @@ from ..kernels.options import Options
 from ..methods import Method, Structure
 from ..mixture._mixture import Mixture, checked_names
 from ..mixture.asking import remembered
+from ..mixture.background import Rows
 from ..rows.batch import Batch
 from ..rows.checks import refuse_unobserved
 from ..rows.data import ArraySource, Source, as_source
 from ..rows.resident import Cache, checked_cache
 from ..search.moves import Moves
 from ..system.threads import small_algebra
+from .beside import as_background, held_out_beside
 from .checkpoint import Checkpoint, as_checkpoint
 from .choosing import chosen_components
 from .history import Callback
@@ -61,6 +63,7 @@ def fit(
     labels: Sequence[str] | None = None,
     units: Sequence[str] | None = None,
     covariance: Structure | str | None = None,
+    background: Any = None,
     mixture: Mixture | None = None,
     start: Start | str = "kmeans",
     restarts: int = 1,
@@ -113,6 +116,9 @@ def fit(
         What the covariances of components may look like: full (the default), tied (one for all components), diagonal,
         spherical, or :class:`xdeconv.LowRank` for factor analysers (``"low-rank:3"`` is ``xd.LowRank(3)``). By default
         that of ``mixture``, or of ``method``.
+    background : Uniform, Mixture or array-like (n,), optional
+        What else makes rows, a density that is known but for its weight, which is fitted: a box of true values, a
+        mixture held as it is (a field), or log-densities per row. By default that of ``mixture``, if it has one.
     mixture : Mixture, optional
         What to start from, instead of a start of its own.
     start : Start or str, default "kmeans"
@@ -181,7 +187,9 @@ def fit(
     looked_at = isinstance(data, Source) and not isinstance(data, ArraySource)  # by itself, while it reads
     if mixture is None and isinstance(source, ArraySource) and not looked_at:
         refuse_unobserved(source.batch, source.labels if labels is None else labels)
+    source, beside = as_background(background, source, mixture)
     source, held_out = hold_out(source, validation, seed)
+    held_out = held_out_beside(held_out, beside)
     if held_out is not None:
         log.info("%s rows to fit, %s rows held out", f"{source.rows:,}", f"{held_out.rows:,}")
     if mixture is not None and restarts > 1:
@@ -196,7 +204,8 @@ def fit(
     if components == "auto" and mixture is None:
         settings = {"start": start, "restarts": restarts, "seed": seed, "method": method, "moves": moves,
                     "batch_rows": batch_rows, "epochs": epochs, "tol": tol, "standardize": standardize, "cache": cache,
-                    "device": device, "dtype": dtype, "options": options}  # fmt: skip
+                    "device": device, "dtype": dtype, "options": options,
+                    "background": None if isinstance(beside, Rows) else beside}  # fmt: skip
         components, note = chosen_components(fit, source, settings)
         said = (note,)
     k = count_components(components, mixture, source)
@@ -228,6 +237,7 @@ def fit(
         cache=checked_cache(cache, chosen),
         weak=weak,
         facts=facts,
+        background=beside,
         said=said,
     )
     refuse_too_little(plan, source, held_out)

@@ -16,6 +16,7 @@ from ..kernels.parameters import Parameters
 from ..mixture._mixture import Mixture
 from ..rows.data import Source
 from ..system.ranks import from_first, made_by_first, rank, world
+from .beside import with_share
 from .frame import Frame
 from .history import Callback, Epoch
 from .plan import Plan
@@ -119,16 +120,18 @@ def _take_up(desk: Desk, found: FitState) -> None:
 
 
 def _epoch(desk: Desk, moved: int | None) -> Epoch:
-    """One pass, repeated in float64 and then with a small prior where it fails; what was done is said."""
+    """One pass, repeated in float64, without a search before it, and with a small prior where it fails, all said."""
     remarks: list[str] = []
     past = desk.state.past()
+    unsearched: dict[str, torch.Tensor] | None = None
     if search_due(desk.workspace, desk.learner, desk.state):
+        unsearched = _copied(desk.learner)
         moved = _search(desk, remarks)
     if moved:
         remarks.append(f"{moved} moves")
         past = []
     while True:
-        before = {name: tensor.clone() for name, tensor in desk.learner.tensors().items()}
+        before = _copied(desk.learner)
         try:
             after, loglik = desk.workspace.passed(desk.learner, desk.state.epoch, lambda s: setattr(desk, "learner", s))
             _refuse_trouble(desk.workspace, after, loglik, past)
@@ -136,9 +139,19 @@ def _epoch(desk: Desk, moved: int | None) -> Epoch:
             break
         except NumericalTrouble as trouble:
             desk.learner = desk.workspace.method.restore(desk.learner, before)
+            if moved and unsearched is not None and not desk.workspace.single:
+                desk.learner = desk.workspace.method.restore(desk.learner, unsearched)
+                remarks.append(f"a search that made {moved} moves was undone: {trouble}")
+                moved, past = 0, desk.state.past()
+                continue
             remarks.append(_recover(desk, trouble))
     desk.learner = after
     return Epoch(desk.state.epoch, 0.0, loglik, validation, desk.state.restart, moved, "; ".join(remarks))
+
+
+def _copied(learner: Any) -> dict[str, torch.Tensor]:
+    """A copy of a method's tensors, which updates may write in place."""
+    return {name: tensor.detach().clone() for name, tensor in learner.tensors().items()}
 
 
 def _search(desk: Desk, remarks: list[str]) -> int:
@@ -231,7 +244,7 @@ def _saved(plan: Plan, learner: Any) -> dict[str, torch.Tensor]:
     """A copy of the method's tensors, for a checkpoint."""
     if plan.checkpoint is None or rank() > 0:
         return {}
-    return {name: tensor.detach().clone() for name, tensor in learner.tensors().items()}
+    return _copied(learner)
 
 
 def _first_notes(workspace: Workspace) -> tuple[str, ...]:
@@ -249,7 +262,8 @@ def _first_notes(workspace: Workspace) -> tuple[str, ...]:
 def _any_mixture(workspace: Workspace) -> Mixture:
     """A mixture of the right shape, for a state whose tensors are then replaced."""
     k, d = workspace.plan.components, workspace.raw.dim
-    return Mixture(np.full(k, 1 / k), np.zeros((k, d)), np.broadcast_to(np.eye(d), (k, d, d)))
+    alike = Mixture(np.full(k, 1 / k), np.zeros((k, d)), np.broadcast_to(np.eye(d), (k, d, d)))
+    return with_share(alike, workspace.plan.background)
 
 
 def _note(desk: Desk, text: str) -> None:

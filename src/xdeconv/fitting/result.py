@@ -12,6 +12,7 @@ from ..kernels.parameters import Parameters
 from ..methods import Structure
 from ..mixture._mixture import Mixture
 from .history import Epoch, columns
+from .limits import cannot_tell
 from .state import FitState
 from .workspace import Workspace
 
@@ -66,17 +67,18 @@ def result_of(workspace: Workspace, state: FitState, interrupted: bool) -> FitRe
     parameters = Parameters(*winner.mixture.tensors(plan.device))
     loglik = workspace.score(parameters, workspace.train)
     validation = None if workspace.held_out is None else workspace.score(parameters, workspace.held_out)
-    notes = (*state.notes, *_shortfall(workspace, state, interrupted))
     given = plan.given
+    mixture = tidied(workspace.frame.out_of(winner.mixture), plan.method.covariance).with_(
+        labels=plan.labels or (given.labels if given else None),
+        units=plan.units or (given.units if given else None),
+        background=plan.background,
+    )
+    notes = (*state.notes, *_shortfall(workspace, state, interrupted), *cannot_tell(mixture, workspace.raw))
     meta: dict[str, Any] = {
         "fit": state.settings, "epochs": len(state.history), "loglik": loglik, "validation": validation,
         "notes": list(notes), "history": columns(state.history), **plan.facts,
     }  # fmt: skip
-    mixture = tidied(workspace.frame.out_of(winner.mixture), plan.method.covariance).with_(
-        labels=plan.labels or (given.labels if given else None),
-        units=plan.units or (given.units if given else None),
-        meta=meta,
-    )
+    mixture = mixture.with_(meta=meta)
     return FitResult(
         mixture, state.history, winner.converged, loglik, validation, interrupted, notes, winner.restart
     )  # fmt: skip

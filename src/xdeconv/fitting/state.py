@@ -70,7 +70,7 @@ class FitState:
         kept = {"best": self.best, "winner": None if self.winner is None else self.winner.mixture}
         for name, mixture in kept.items():
             if mixture is not None:
-                arrays |= {f"{name}.{part}": getattr(mixture, part) for part in ("weights", "means", "covariances")}
+                arrays |= {f"{name}.{part}": getattr(mixture, part) for part in ("shares", "means", "covariances")}
         plain = ("settings", "restart", "epoch", "dtype", "notes", "rescue", "best_score", "finished")
         facts = {name: getattr(self, name) for name in plain} | {"history": [asdict(e) for e in self.history]}
         if self.winner is not None:
@@ -149,7 +149,7 @@ def _timeless(value: Any) -> Any:
 
 
 def _mixture(arrays: dict[str, np.ndarray], name: str) -> Mixture | None:
-    if f"{name}.weights" not in arrays:
+    if f"{name}.shares" not in arrays:
         return None
-    weights, means, covariances = (arrays[f"{name}.{part}"] for part in ("weights", "means", "covariances"))
-    return Mixture(weights, means, covariances)
+    parts = (torch.from_numpy(arrays[f"{name}.{part}"].copy()) for part in ("shares", "means", "covariances"))
+    return Mixture.from_tensors(*parts)

@@ -98,8 +98,9 @@ class Workspace:
         """The state after one pass, and the mean log-likelihood that the pass met; minibatches tell each state."""
         if self.steps is None:
             k, d = self.plan.components, self.raw.dim
-            work = partial(stats_of, parameters=state.parameters(), options=self.plan.options)
-            whole = Stats(self.summed(self.train, work, Stats.size(k, d)), k, d)
+            factors = state.factors
+            work = partial(stats_of, parameters=state.parameters(), options=self.plan.options, factors=factors)
+            whole = Stats(self.summed(self.train, work, Stats.size(k, d)), k, d, whole=factors is None)
             return self.method.update(state, whole, self.total), float(whole.loglik / whole.rows)
         self.steps.begin()
         for after in self.steps.run(state, self.part(epoch)):

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from ..mixture._mixture import Coordinate, Mixture
+from ..mixture.background import Uniform
 from ..rows.batch import Batch
 
 if TYPE_CHECKING:
@@ -107,6 +108,8 @@ def view(mixture: Mixture, coordinate: Coordinate, tail: float = TAIL) -> Limits
     heavy = line.weights >= HEAVY
     mean, reach = line.means[heavy, 0], REACH * np.sqrt(line.covariances[heavy, 0, 0])
     room = high - low
+    if isinstance(line.background, Uniform) and line.background_weight >= HEAVY:
+        return min(low, *line.background.low), max(high, *line.background.high)
     low = max(min([low, *(mean - reach)]), low - room)
     high = min(max([high, *(mean + reach)]), high + room)
     return float(low), float(high)

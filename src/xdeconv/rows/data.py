@@ -453,7 +453,7 @@ def as_source(data: object, hold: bool = True, **arrays: object) -> Source:
     hold : bool, default True
         Whether a source may be held in memory where it is small.
     **arrays : array-like
-        noise, error, projection, weight, log_prior and label of an array or a table.
+        noise, error, projection, weight, log_prior, label and background of an array or a table.
 
     Returns
     -------

@@ -50,7 +50,8 @@ class Pool:
 
         def seen(first: int) -> _Seen:
             chunk = replace(batch.rows(slice(first, first + size)), weight=None)
-            return _Seen.of(kernels.log_joint(*parameters, chunk, options), weight[first : first + size])
+            beside = None if chunk.background is None else kernels.log_prob(*parameters, chunk, options)
+            return _Seen.of(kernels.log_joint(*parameters, chunk, options), weight[first : first + size], beside)
 
         found = each(parts, seen) if device == "cpu" else [seen(first) for first in parts]
         counts = np.array([len(part.values) for part in found])
@@ -112,11 +113,11 @@ class _Seen(NamedTuple):
     log_prob: Tensor
 
     @classmethod
-    def of(cls, log_joint: Tensor, weight: Tensor) -> _Seen:
-        """From the densities (n, k) of all pairs."""
-        largest = log_joint.amax(1, keepdim=True)
+    def of(cls, log_joint: Tensor, weight: Tensor, whole: Tensor | None) -> _Seen:
+        """From the densities (n, k) of all pairs, and those of rows (n,) where they are not the sums of pairs."""
+        largest = log_joint.amax(1, keepdim=True) if whole is None else whole[:, None]
         r = (log_joint - torch.where(largest.isinf(), 0.0, largest)).float().exp_()
-        total = r.sum(1, keepdim=True)
+        total = r.sum(1, keepdim=True) if whole is None else torch.ones_like(r[:, :1])
         r /= total
         w = weight.to(r)
         i, j = (r > MATTERS).nonzero(as_tuple=True)

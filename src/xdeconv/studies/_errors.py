@@ -19,8 +19,11 @@ from ..methods import EM, Method
 from ..methods.chart import Chart
 from ..methods.fixed import Fixed
 from ..mixture._mixture import Coordinate, Mixture
+from ..mixture.asking import Asked
+from ..plot.axes import axis_title, new_axes, view
 from ..rows.batch import Batch
 from ..rows.data import Source, as_source
+from ..system.text import measured
 from .bands import LEVELS, Band, checked_grid, checked_levels
 from .information import scores_of
 from .sandwich import Sandwich, Solved
@@ -29,7 +32,9 @@ from .undetermined import log_widths, undetermined
 log = logging.getLogger("xdeconv")
 Array = np.ndarray
 MATRIX = 3000  # parameters of which all covariances are computed at once
-LEFT = 0.5  # nats: a mixture with more to gain is not where the errors are of
+LEFT, LEFT_EACH = 0.5, 0.1  # nats in all, or per parameter: with more to gain, a mixture is not where errors are of
+WIDE = (0.025, 0.975)
+GRID = 300  # points of a curve
 STEP = 1e-4  # of weights, means over widths, and widths, relative, for functions without autograd
 MANY_PARAMETERS = "a mixture of {size:,} parameters: ask of(...), log_prob(...) or marginal(...) for what is needed"
 
@@ -195,6 +200,31 @@ class Errors:
         with np.errstate(over="ignore"):
             return Band(x, np.exp(value), bounds, np.exp(value + wide))
 
+    def plot(self, coordinates: Sequence[Coordinate] | None = None, levels: Sequence[float] = WIDE) -> Array:
+        """The density of each true coordinate with a band around it.
+
+        Parameters
+        ----------
+        coordinates : sequence of str or int, optional
+            Which coordinates; all by default.
+        levels : sequence of float, optional
+            Probabilities that bound the band; of 95 % by default.
+
+        Returns
+        -------
+        numpy.ndarray
+            One axes per coordinate.
+        """
+        chosen = self.mixture.indices(range(self.mixture.d) if coordinates is None else coordinates)
+        wide = min(len(chosen), 4)
+        axes = np.atleast_1d(new_axes(-(-len(chosen) // wide), wide, (3.2, 2.6))).ravel()
+        for ax in axes[len(chosen) :]:
+            ax.set_axis_off()
+        for ax, a in zip(axes, chosen, strict=False):
+            self.marginal(a, np.linspace(*view(self.mixture, a), GRID), levels).plot(ax)
+            ax.set(xlabel=axis_title(self.mixture, a), ylim=(0, None), yticks=[])
+        return axes[: len(chosen)]
+
     def __repr__(self) -> str:
         """The mixture with its errors, a line per component."""
         mixture, names = self.mixture, self.mixture.labels or [f"x{a}" for a in range(self.mixture.d)]
@@ -202,9 +232,9 @@ class Errors:
         if self.chart.size <= MATRIX:
             weights, means, widths = self.weights, self.means, self.of(_widths)
             for j in range(mixture.k):
-                parts = [f"weight {_pm(mixture.weights[j], weights[j])}"]
-                parts += [f"{n} {_pm(m, e)}" for n, m, e in zip(names, mixture.means[j], means[j], strict=True)]
-                sd = ", ".join(_pm(v, e) for v, e in zip(widths.value[j], widths.standard_error[j], strict=True))
+                parts = [f"weight {measured(mixture.weights[j], weights[j])}"]
+                parts += [f"{n} {measured(m, e)}" for n, m, e in zip(names, mixture.means[j], means[j], strict=True)]
+                sd = ", ".join(measured(v, e) for v, e in zip(widths.value[j], widths.standard_error[j], strict=True))
                 lines.append(f"  {j}: {', '.join(parts)}; sd {sd}")
         return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
 
@@ -292,8 +322,8 @@ def errors(
 
     Parameters
     ----------
-    data : array-like (n, p), table, Batch or Source
-        The rows that the mixture was fitted to; NaN is missing.
+    data : array-like (n, p), table, path, Batch or Source
+        The rows that the mixture was fitted to; NaN is missing. Tables and files are read as the fit read its own.
     mixture : Mixture
         The fit.
     columns : sequence of str, optional
@@ -330,10 +360,12 @@ def errors(
     if method is not None and not isinstance(method, Method):
         raise ValueError(f"method must be an xd.EM(...) or xd.SGD(...), got {method!r}")
     data = data if columns is None else open_catalog(data, columns)
-    arrays = {"noise": noise, "error": error, "projection": projection, "weight": weight}
-    source = as_source(data, **arrays, log_prior=log_prior, label=label)
-    if source.dim != mixture.d:
-        raise ValueError(f"the mixture has {mixture.d} dimensions and the data {source.dim}")
+    if mixture.background is not None:
+        raise ValueError("standard errors beside a background are not known: xd.bootstrap(data, mixture) gives them")
+    given = {"noise": noise, "error": error, "projection": projection, "weight": weight, "log_prior": log_prior,
+             "label": label}  # fmt: skip
+    asked = Asked(mixture.d, mixture.labels, mixture.units, mixture.meta or {})
+    source = as_source(asked.rows(data, given))
     if source.rows == 0:
         raise ValueError("there are no rows to tell errors by")
     _refuse_structures(mixture, method)
@@ -383,7 +415,7 @@ def _factors(covariances: Tensor, fixed: Fixed) -> Tensor:
 
 def _notes(found: Errors) -> tuple[str, ...]:
     notes = []
-    if found.sandwich.left > LEFT:
+    if found.sandwich.left > max(LEFT, LEFT_EACH * found.chart.size):
         notes.append(f"the mixture is about {found.sandwich.left:.2g} nats below a maximum of these rows' likelihood: "
                      "errors are of a maximum; fit on with xd.fit(..., mixture=mixture)")  # fmt: skip
     if found.chart.size > MATRIX:
@@ -394,11 +426,3 @@ def _notes(found: Errors) -> tuple[str, ...]:
 
 def _widths(mixture: Mixture) -> Array:
     return np.sqrt(np.einsum("kaa->ka", mixture.covariances))
-
-
-def _pm(value: float, error: float) -> str:
-    """A value and its error, to two digits of the error."""
-    if not 0 < error < np.inf:
-        return f"{value:.4g}" + (" (undetermined)" if error > 0 else "")
-    digits = max(0, 1 - int(np.floor(np.log10(error))))
-    return f"{value:.{digits}f} +- {error:.{digits}f}"

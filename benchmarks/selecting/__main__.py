@@ -1,0 +1,5 @@
+"""python -m benchmarks.selecting [--sets 40] [--fields gaia_edr3_fields.parquet] [--write]"""
+
+from .measure import main
+
+main()

@@ -1,0 +1,111 @@
+"""The command errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from . import options, outputs
+from .app import app, say, tell
+from .bootstrap import cells, fitted_where, remembered
+from .fit import chosen_method
+from .tables import aligned, names_of, target_table
+
+if TYPE_CHECKING:
+    from ..studies._errors import Errors
+
+
+@app.command()
+def errors(
+    model: options.Model,
+    data: options.Data,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Table of all errors: .parquet, .arrow or .csv.")
+    ] = None,
+    picture: Annotated[
+        Path | None, typer.Option(help="Picture of the densities with bands of 95 %: .png, .pdf or .svg.")
+    ] = None,
+    prior: options.PriorWidth = 0.0,
+    where: Annotated[
+        str | None, typer.Option(help="Use only rows where this holds. Default: what the fit of MODEL said.")
+    ] = None,
+    columns: options.Columns = None,
+    error: options.Errors = None,
+    unit: options.Units = None,
+    correlation: options.Correlation = None,
+    error_pattern: options.ErrorPattern = None,
+    correlation_pattern: options.CorrelationPattern = None,
+    log_prior: options.LogPrior = None,
+    weight: options.Weight = None,
+    bad_rows: options.BadRows = "refuse",
+    skip_bad_files: options.SkipBadFiles = False,
+    force: options.Force = False,
+    device: options.Device = None,
+    config: options.Config = None,
+) -> None:  # fmt: skip
+    """Print standard errors of a model's components, by one pass over its rows and no refit.
+
+    DATA are the rows of the fit. What they leave undetermined is named.
+    """
+    if output is not None:
+        target_table(output, [model, *data, config], force)
+    if picture is not None:
+        outputs.checked(picture, [model, *data, config], force, outputs.PICTURES, "--picture")
+    from ..mixture._mixture import load
+    from ..studies._errors import errors as found_by
+
+    mixture = load(model)
+    arguments = options.opening(
+        columns, error, unit, correlation=correlation, error_pattern=error_pattern,
+        correlation_pattern=correlation_pattern, log_prior=log_prior, weight=weight or remembered(mixture, "weight"),
+    )  # fmt: skip
+    source = options.open_for(
+        mixture, data, arguments, where=where or fitted_where(mixture), bad_rows=bad_rows, skip_bad_files=skip_bad_files
+    )
+    say(source.describe())
+    found = found_by(source, mixture, method=chosen_method("em", prior), device=device)
+    for line in lines(found):
+        tell(line)
+    if output is not None:
+        write(found, output)
+    if picture is not None:
+        outputs.save_picture(found.plot()[0].figure, picture)
+        say(f"the densities: {picture}")
+
+
+def lines(found: Errors) -> list[str]:
+    """Weights, means and widths of components with their standard errors, the heaviest first; then notes."""
+    import numpy as np
+
+    mixture = found.mixture
+    widths = found.of(lambda m: np.sqrt(np.einsum("kaa->ka", m.covariances)))
+    means = cells("mean of", mixture, mixture.means, found.means, found.weights)
+    sds = cells("sd of", mixture, widths.value, widths.standard_error, found.weights)
+    return [*aligned(means), "", *aligned(sds), *(f"note: {note}" for note in found.notes)]
+
+
+def write(found: Errors, output: Path) -> None:
+    """One row per component: each parameter and its standard error."""
+    from ..catalog.writers import write_blocks
+
+    say(f"{write_blocks(output, block(found)):,} rows in {output}")
+
+
+def block(found: Errors) -> Iterator[Any]:
+    import numpy as np
+    import pyarrow as pa
+
+    mixture, names = found.mixture, names_of(found.mixture)
+    pairs = {"weight": (mixture.weights, found.weights)}
+    of_means, of_covariances = found.means, found.covariances
+    pairs |= {f"mean_{name}": (mixture.means[:, a], of_means[:, a]) for a, name in enumerate(names)}
+    pairs |= {f"cov_{names[b]}_{name}": (mixture.covariances[:, a, b], of_covariances[:, a, b])
+              for a, name in enumerate(names) for b in range(a + 1)}  # fmt: skip
+    columns = {"component": np.arange(mixture.k)}
+    for name, (value, error) in pairs.items():
+        columns |= {name: value, f"{name}_error": error}
+    arrays = {name: pa.array(values) for name, values in columns.items()}
+    yield pa.RecordBatch.from_pydict(arrays, metadata=outputs.table_mark())

@@ -1,0 +1,89 @@
+"""What no model can tell from some rows: notes on components that too few rows, or too noisy ones, stand behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..mixture._mixture import Mixture
+from ..rows.data import ArraySource, Source
+
+ENOUGH = 10  # rows per free number
+FAR = 3.0  # noise over the width of all true values
+LOST = 0.5  # expected relative error of a variance: its interval of 95 % reaches zero
+SHOWN = 5  # components that a note names
+NOISE_ROWS = 1 << 14  # rows that say how wide the noise is
+
+
+def cannot_tell(mixture: Mixture, source: Source) -> list[str]:
+    """Notes for a fit, of at most one line per coordinate and kind.
+
+    Parameters
+    ----------
+    mixture : Mixture
+        The fit, in the user's units.
+    source : Source
+        The rows that it was fitted to.
+
+    Returns
+    -------
+    list of str
+
+    Examples
+    --------
+    >>> from xdeconv.rows.batch import Batch
+    >>> rows = ArraySource(Batch.from_arrays(np.zeros((40, 1))))
+    >>> cannot_tell(Mixture([1.0], [[0.0]], [[[1.0]]]), rows)
+    []
+    >>> cannot_tell(Mixture([0.9, 0.1], [[0.0], [5.0]], [[[1.0]], [[1.0]]]), rows)[0]
+    '40 rows are few for 2 components of 3 free numbers each: xd.select finds how many components they support'
+    """
+    return [*_few_rows(mixture, source.rows), *_wide_noise(mixture, source)]
+
+
+def _few_rows(mixture: Mixture, rows: int) -> Iterator[str]:
+    d = mixture.d
+    each = 1 + d + d * (d + 1) // 2
+    if rows < ENOUGH * mixture.k * each:
+        yield (f"{rows:,} rows are few for {mixture.k} component{'s' * (mixture.k > 1)} of {each} free numbers each: "
+               "xd.select finds how many components they support")  # fmt: skip
+    thin = np.flatnonzero(mixture.weights * rows < 2 * (d + 1))
+    if len(thin):
+        yield f"{_list(thin)} rest{'s' * (len(thin) == 1)} on fewer than {2 * (d + 1)} rows"
+
+
+def _wide_noise(mixture: Mixture, source: Source) -> Iterator[str]:
+    noise = typical_noise(source)
+    if noise is None:
+        return
+    names = mixture.labels or [f"x{a}" for a in range(mixture.d)]
+    whole = np.diag(mixture.covariance())
+    V = np.einsum("kaa->ka", mixture.covariances)
+    held = np.maximum(mixture.weights * source.rows, 1.0)[:, None]
+    relative = np.sqrt(2 / held) * (1 + noise / np.maximum(V, 1e-300))
+    for a, name in enumerate(names):
+        ratio = np.sqrt(noise[a] / max(whole[a], 1e-300))
+        if ratio > FAR:
+            yield f"the noise of {name} is {ratio:.1f} times as wide as its true values: little is left to see"
+        lost = np.flatnonzero((relative[:, a] > LOST) & (noise[a] > V[:, a]))
+        if len(lost):
+            yield f"the noise of {name} hides the width of {_list(lost)}: xd.errors tells how well it is known"
+
+
+def typical_noise(source: Source) -> np.ndarray | None:
+    """The median variance (d,) of the noise of each coordinate, of rows in memory; None where there is none."""
+    if not isinstance(source, ArraySource) or source.batch.noise is None or source.batch.projection is not None:
+        return None
+    batch = source.sample(NOISE_ROWS, 0)
+    S = np.einsum("npp->np", batch.covariance().double().cpu().numpy())
+    seen = np.isfinite(batch.x.T.cpu().numpy())
+    S = np.where(seen, np.broadcast_to(S, seen.shape), np.nan)
+    return np.array([np.median(column[np.isfinite(column)]) if np.isfinite(column).any() else 0.0 for column in S.T])
+
+
+def _list(components: np.ndarray) -> str:
+    """Components by number, the first few."""
+    shown = ", ".join(str(j) for j in components[:SHOWN])
+    more = f" and {len(components) - SHOWN} more" if len(components) > SHOWN else ""
+    return f"component{'s' * (len(components) > 1)} {shown}{more}"

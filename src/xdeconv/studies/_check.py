@@ -1,0 +1,310 @@
+"""Whether a model and the errors of rows are right: one verdict per coordinate, and where they are not.
+
+Each observed value has a probability of less under the model and its own noise (:func:`xdeconv.plot.pit`), uniform if
+both are right. Whether errors or the model are off is told by their own scales: with f the factor on the errors and g
+that on the components' widths, sum_i log sum_j alpha_j N(x_i | m_j, g^2 V_j + f^2 S_i) is highest near f = g = 1 if all
+is right. Rows of different errors, or components of different widths, tell the two apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.special import ndtri
+from scipy.stats import chi2, kstest
+from torch import Tensor
+
+from ..mixture._mixture import Coordinate, Mixture
+from ..plot.calibrating import pit
+from ..rows.batch import Batch
+from ..rows.data import Source
+
+Array = np.ndarray
+ROWS = 50_000  # rows that are enough to tell: more are sampled
+SURE = 1e-3  # p-value below which something is off
+SIZE = 0.02  # a factor nearer to 1 is not worth a word
+NEWTON = 30
+BINS = 5
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows with a quantity between ``low`` and ``high``: how many, mean and sd of their normal scores, and a p-value.
+
+    Scores have mean 0 and sd 1 if all is right: sd above 1 means errors or the model are too narrow there.
+    """
+
+    quantity: str
+    low: float
+    high: float
+    rows: int
+    mean: float
+    sd: float
+    p_value: float
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A factor, its standard error, and the p-value of 1."""
+
+    factor: float
+    standard_error: float
+    p_value: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What rows say of one coordinate.
+
+    Parameters
+    ----------
+    coordinate : str
+        Its label.
+    rows : int
+        How many rows show it.
+    statistic, p_value : float
+        Of Kolmogorov and Smirnov's test that the probabilities are uniform.
+    errors, widths : Scale or None
+        The factor by which errors, and widths of components, would have to grow; None where there are no errors.
+    text : str
+        One line.
+    groups : tuple of Group
+        The same by the size of the errors, and by what was asked for.
+    """
+
+    coordinate: str
+    rows: int
+    statistic: float
+    p_value: float
+    errors: Scale | None
+    widths: Scale | None
+    text: str
+    groups: tuple[Group, ...]
+
+
+@dataclass(frozen=True, repr=False)
+class Check:
+    """One verdict per coordinate; ``str`` and ``repr`` are a table."""
+
+    verdicts: tuple[Verdict, ...]
+
+    def __repr__(self) -> str:
+        return "\n".join(line for verdict in self.verdicts for line in _lines(verdict))
+
+
+def check(
+    data: Any,
+    mixture: Mixture,
+    coordinates: Sequence[Coordinate] | None = None,
+    *,
+    by: Mapping[str, Any] | None = None,
+    bins: int = BINS,
+    noise: Any = None,
+    error: Any = None,
+    projection: Any = None,
+    seed: int = 0,
+) -> Check:
+    """Whether a model and the errors of rows are right, coordinate by coordinate.
+
+    Parameters
+    ----------
+    data : array-like (n, p), table, path, Batch or Source
+        Rows, best ones that the fit has not seen; at most 50,000 of them are used.
+    mixture : Mixture
+        The fit.
+    coordinates : sequence of str or int, optional
+        Which coordinates; all by default.
+    by : mapping, optional
+        {name: values (n,)}: quantities that rows are also grouped by, such as a magnitude.
+    bins : int, default 5
+        Groups of each quantity, of as many rows each.
+    noise : array-like, optional
+        Variances (n, p) or covariances (n, p, p) of the rows; (p,) or (1, p, p) when all rows share them.
+    error : array-like, optional
+        Standard deviations (n, p) or (p,), instead of ``noise``.
+    projection : array-like (n, p, d), optional
+        Matrices through which each row sees the true values; verdicts are of what rows show.
+    seed : int, default 0
+        Which of many rows are used.
+
+    Returns
+    -------
+    Check
+        One verdict per coordinate.
+
+    Examples
+    --------
+    >>> from xdeconv import Mixture
+    >>> mixture = Mixture([1.0], [[0.0]], [[[1.0]]], labels=["x"])
+    >>> noise = np.random.default_rng(0).uniform(0.1, 4.0, size=(2000, 1))
+    >>> rows = mixture.sample(2000, seed=0, noise=noise)
+    >>> check(rows, mixture, noise=noise / 4).verdicts[0].text
+    'errors are too small by about a factor of 2.0'
+    """
+    if bins < 1:
+        raise ValueError(f"bins must be at least 1, got {bins!r}")
+    if isinstance(data, Source) and by is None:
+        data = data.sample(ROWS, seed)
+    batch = mixture.batch(data, noise, projection, error=error)
+    if batch.n == 0:
+        raise ValueError("there are no rows to check by")
+    columns = {name: _column(name, values, batch.n) for name, values in (by or {}).items()}
+    if batch.n > ROWS:
+        some = np.sort(np.random.default_rng(seed).permutation(batch.n)[:ROWS])
+        batch, columns = batch.rows(torch.from_numpy(some)), {name: values[some] for name, values in columns.items()}
+    named = batch.projection is None
+    chosen = mixture.indices(range(mixture.d) if coordinates is None else coordinates) if named else range(batch.p)
+    u = pit(mixture, batch)
+    return Check(tuple(_verdict(mixture, batch, a, u[:, a], columns, bins) for a in chosen))
+
+
+def _column(name: str, values: Any, n: int) -> Array:
+    array = np.asarray(values, dtype=np.float64)
+    if array.shape != (n,):
+        raise ValueError(f"by={name!r} has shape {array.shape} and there are {n} rows")
+    return array
+
+
+def _verdict(mixture: Mixture, batch: Batch, a: int, u: Array, columns: Mapping[str, Array], bins: int) -> Verdict:
+    name = mixture.labels[a] if mixture.labels and batch.projection is None else f"x{a}"
+    seen = np.isfinite(u)
+    if not seen.any():
+        return Verdict(name, 0, np.nan, np.nan, None, None, "no row shows it", ())
+    S = np.broadcast_to(np.einsum("npp->np", batch.covariance().numpy())[:, a], seen.shape)
+    test = kstest(u[seen], "uniform")
+    f, g = _scales(mixture, batch, a, seen)
+    groups = _groups(f"error of {name}", np.sqrt(S), u, bins) if len(np.unique(S[seen])) > 1 else []
+    groups += [group for by, values in columns.items() for group in _groups(by, values, u, bins)]
+    text = _said(f, g, float(test.pvalue), groups)
+    return Verdict(name, int(seen.sum()), float(test.statistic), float(test.pvalue), f, g, text, tuple(groups))
+
+
+def _scales(mixture: Mixture, batch: Batch, a: int, seen: Array) -> tuple[Scale | None, Scale | None]:
+    """The factors on errors and on widths, each with the other free."""
+    rows = torch.from_numpy(np.flatnonzero(seen))
+    log_weights, means, V = mixture.tensors()
+    S = torch.as_tensor(batch.covariance()[:, a, a]).expand(batch.n)[rows]
+    if batch.projection is None:
+        m, v = means[None, :, a], V[None, :, a, a]
+    else:
+        R = batch.projection[a].T[rows]
+        m, v = R @ means.T, torch.einsum("nd,kde,ne->nk", R, V, R)
+    x = batch.x[a][rows]
+
+    def loglik(logs: Tensor) -> Tensor:
+        T = (2 * logs[1]).exp() * v + (2 * logs[0]).exp() * S[:, None]
+        each = log_weights - 0.5 * ((x[:, None] - m) ** 2 / T + T.log())
+        return each.logsumexp(1).sum()
+
+    noisy, wide = bool((S > 0).any()), bool((v > 0).any())
+    free = torch.tensor([noisy, wide])
+    both, H = _maximum(loglik, free)
+    if not _told_apart(H, free):  # errors alone, or widths alone, would explain as much
+        return None, None
+    found: list[Scale | None] = [None, None]
+    variance = torch.linalg.inv(H)
+    for i in range(2):
+        if bool(free[i]):
+            place = int(free[:i].sum())
+            held, _ = _maximum(loglik, free & (torch.arange(2) != i))
+            gained = 2 * float(loglik(both) - loglik(held))
+            factor, error = float(both[i].exp()), float(variance[place, place].clamp(min=0).sqrt())
+            found[i] = Scale(factor, factor * error, float(chi2.sf(max(gained, 0.0), 1)))
+    return found[0], found[1]
+
+
+def _told_apart(H: Tensor, free: Tensor) -> bool:
+    if not bool(torch.isfinite(H).all()) or not len(H):
+        return False
+    values = torch.linalg.eigvalsh(H)
+    return bool(values[0] > 1e-6 * values[-1])
+
+
+def _maximum(loglik: Any, free: Tensor) -> tuple[Tensor, Tensor]:
+    """Newton's method on the logarithms of the two factors, those not free held at 0; the place and the curvature."""
+    logs = torch.zeros(2, dtype=torch.float64)
+    which = free.nonzero()[:, 0]
+    H = torch.zeros(len(which), len(which), dtype=torch.float64)
+    if not len(which):
+        return logs, H
+    for _ in range(NEWTON):
+        g = torch.autograd.functional.jacobian(loglik, logs)[which]
+        H = -torch.autograd.functional.hessian(loglik, logs)[which][:, which]
+        values, vectors = torch.linalg.eigh(H)
+        step = vectors @ ((vectors.T @ g) / values.abs().clamp(min=1e-9 * float(values.abs().amax()) + 1e-300))
+        step = step * min(1.0, 0.5 / max(float(step.abs().amax()), 1e-300))
+        before, length = loglik(logs), 1.0
+        while length > 1e-3:
+            trial = logs.clone()
+            trial[which] += length * step
+            if bool(loglik(trial) >= before):
+                logs = trial
+                break
+            length /= 2
+        if length <= 1e-3 or float(step.abs().amax()) < 1e-7:
+            break
+    return logs, H
+
+
+def _groups(quantity: str, values: Array, u: Array, bins: int) -> list[Group]:
+    """Rows in groups of as many each, by a quantity."""
+    known = np.isfinite(values) & np.isfinite(u)
+    if not known.any():
+        return []
+    values, scores = values[known], ndtri(np.clip(u[known], 1e-300, 1 - 1e-16))
+    edges = np.unique(np.quantile(values, np.linspace(0, 1, bins + 1)))
+    place = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, max(len(edges) - 2, 0))
+    found = []
+    for i in range(max(len(edges) - 1, 1)):
+        own = place == i
+        if own.any():
+            p = float(kstest(u[known][own], "uniform").pvalue)
+            low, high = float(edges[i]), float(edges[min(i + 1, len(edges) - 1)])
+            mean, sd = float(scores[own].mean()), float(scores[own].std())
+            found.append(Group(quantity, low, high, int(own.sum()), mean, sd, p))
+    return found
+
+
+def _said(f: Scale | None, g: Scale | None, p_value: float, groups: Sequence[Group]) -> str:
+    """One line: errors, then the model, then where."""
+    parts = []
+    if _off(f):
+        assert f is not None
+        how, factor = ("small", f.factor) if f.factor > 1 else ("large", 1 / f.factor)
+        parts.append(f"errors are too {how} by about a factor of {factor:.1f}" if factor >= 1.15 else
+                     f"errors are too {how} by about {100 * (factor - 1):.0f} %")  # fmt: skip
+    if _off(g):
+        assert g is not None
+        parts.append(f"the model is too {'narrow' if g.factor > 1 else 'wide'}, by {100 * abs(g.factor - 1):.0f} %")
+    worst = min(groups, key=lambda group: group.p_value, default=None)
+    if parts:
+        return "; ".join(parts)
+    if p_value < SURE:
+        return "the model is off in place or shape"
+    if worst is not None and worst.p_value * len(groups) < SURE:
+        how = "narrow" if worst.sd > 1 else "wide"
+        return f"errors or model are too {how} where {worst.quantity} is {worst.low:.3g} to {worst.high:.3g}"
+    return "errors and model are right" if f is not None else "the model is right"
+
+
+def _off(scale: Scale | None) -> bool:
+    return scale is not None and scale.p_value < SURE and abs(scale.factor - 1) > SIZE
+
+
+def _lines(verdict: Verdict) -> list[str]:
+    from ..system.text import measured
+
+    scales = [f"{name} x {measured(s.factor, s.standard_error)}" for name, s in
+              (("errors", verdict.errors), ("widths", verdict.widths)) if s is not None]  # fmt: skip
+    numbers = ", ".join(
+        [f"{verdict.rows:,} values", f"KS {verdict.statistic:.4f}", f"p {verdict.p_value:.2g}", *scales]
+    )
+    lines = [f"{verdict.coordinate}: {verdict.text} ({numbers})"]
+    for group in verdict.groups:
+        lines.append(f"    {group.quantity} {group.low:.4g} to {group.high:.4g}: {group.rows:,} rows, "
+                     f"mean {group.mean:+.3f}, sd {group.sd:.3f}, p {group.p_value:.2g}")  # fmt: skip
+    return lines
