@@ -33,6 +33,11 @@ def em_alone(split: Split, k: int, seed: int) -> xd.FitResult:
     return default(split, k, seed, moves="none")
 
 
+def single(split: Split, k: int, seed: int) -> xd.FitResult:
+    """The same in float32, the number type of GPUs."""
+    return default(split, k, seed, dtype="float32")
+
+
 def minibatch(split: Split, k: int, seed: int, train: object = None) -> xd.FitResult:
     """Minibatch EM with stochastic moves, from rows in memory."""
     rows = suited_batch(k, split.train.d)
@@ -56,7 +61,7 @@ def gradients_streamed(split: Split, k: int, seed: int) -> xd.FitResult:
 
 
 FITS = {
-    "default": default, "em": em_alone, "minibatch": minibatch, "sgd": gradients,
+    "default": default, "float32": single, "em": em_alone, "minibatch": minibatch, "sgd": gradients,
     "minibatch-streamed": minibatch_streamed, "sgd-streamed": gradients_streamed,
 }  # fmt: skip
 
