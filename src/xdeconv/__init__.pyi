@@ -5,6 +5,7 @@ from . import simulate as simulate
 from .catalog import gaia as gaia
 from .catalog import sky as sky
 from .catalog._open import open as open
+from .compat.classes import XDClassifier as XDClassifier
 from .compat.sklearn import XDGMM as XDGMM
 from .fitting import initial as initial
 from .fitting._fit import FitResult as FitResult

@@ -122,3 +122,30 @@ def test_a_field_in_another_order_is_the_same_field(here, call):
         words = ("--field", f"{field}.safetensors", "-o", f"{field}.parquet")
         assert call("members", "cluster.safetensors", "rows.parquet", *words)[0] == 0
     np.testing.assert_allclose(columns("turned.parquet")["p_member"], columns("field.parquet")["p_member"], rtol=1e-9)
+
+
+def test_a_background_by_one_command(here, call):
+    box = ("--background", "x=-8:8,y=-8:8")
+    assert call("fit", "rows.parquet", "-c", "x,y", "-k", "1", "-o", "m.safetensors", *box)[0] == 0
+    code, out, _ = call("info", "m.safetensors")
+    assert code == 0
+    assert "background: 0." in out
+    assert call("members", "m.safetensors", "rows.parquet", "-o", "m.parquet")[0] == 0
+    found = columns("m.parquet")
+    np.testing.assert_allclose(found["p_0"] + found["p_background"], 1.0)
+    assert call("posterior", "m.safetensors", "rows.parquet", "-o", "p.parquet")[0] == 0
+    np.testing.assert_allclose(columns("p.parquet")["p_background"], found["p_background"])
+    code, out, _ = call("score", "m.safetensors", "rows.parquet")
+    assert float(out) == pytest.approx(xd.load("m.safetensors").score(batch()), abs=1e-6)
+    held = ("--background", "field.safetensors")
+    assert call("fit", "rows.parquet", "-c", "x,y", "-k", "1", "-o", "f.safetensors", *held)[0] == 0
+    mixture = xd.load("f.safetensors")
+    assert abs(mixture.background_weight - (1 - FRACTION)) < 0.02
+    np.testing.assert_allclose(mixture.means, CLUSTER.means, atol=0.05)
+
+
+@pytest.mark.parametrize("box", ["x=0:1", "x=0:1,z=0:1", "x=0:1,y=2", "x=0:1,y=2:1", "no.safetensors"])
+def test_boxes_that_make_no_sense(here, call, box):
+    words = ("fit", "rows.parquet", "-c", "x,y", "-k", "1", "-o", "m.safetensors", "--background", box)
+    assert call(*words)[0] in (2, 3)
+    assert not (here / "m.safetensors").exists()

@@ -120,6 +120,64 @@ def test_a_method_has_its_own_prior():
         XDGMM(2, method=xd.EM(), reg_covar=0.1).fit(X)
 
 
+def stream(batches, n=500):
+    """Batches of rows of one truth, each with errors of its own, and rows that nobody learns from."""
+    truth = xd.Mixture([0.6, 0.4], [[0, 0], [4, 1]], [np.eye(2), [[0.3, 0.2], [0.2, 0.4]]])
+    rng = np.random.default_rng(0)
+    for batch in range(batches):
+        error = rng.uniform(0.1, 1.5, size=(n, 2))
+        X = truth.sample(n, seed=batch, error=error)
+        X[::7, 1] = np.nan
+        yield X, error
+
+
+def test_partial_fit_learns_from_a_stream():
+    *seen, (X, error) = stream(31)
+    model, scores = XDGMM(2, random_state=0), []
+    for rows_, errors in seen:
+        scores.append(model.partial_fit(rows_, error=errors).score(X, error=error))
+    together, errors = (np.concatenate(parts) for parts in zip(*seen, strict=True))
+    whole = XDGMM(2, random_state=0).fit(together, error=errors).score(X, error=error)
+    assert whole - scores[-1] < 0.25 * (whole - scores[0])
+    assert whole - scores[-1] < 0.003
+    assert model.weight_seen_ == 15_000
+
+
+def test_a_step_is_one_update_of_minibatch_em():
+    (X, error), (Y, other) = stream(2)
+    model = XDGMM(2, random_state=0, reg_covar=0.0).partial_fit(X, error=error)
+    before = model.mixture_
+    model.partial_fit(Y, error=other)
+    method = xd.EM(step=0.5**0.6, accelerate=False)
+    again = xd.fit(Y, mixture=before, error=other, method=method, batch_rows=len(Y), epochs=1, tol=0, moves="none")
+    assert np.array_equal(model.means_, again.mixture.means)
+
+
+def test_the_first_batch_must_be_large_enough():
+    with pytest.raises(ValueError, match="the first batch has 19 rows, and 2 components need at least 10 each: 20"):
+        XDGMM(2).partial_fit(rows(19)[0])
+    assert XDGMM(2, random_state=0).partial_fit(rows(20)[0]).weights_.shape == (2,)
+
+
+def test_weights_have_scikit_learns_name_too():
+    X, S = rows()
+    weight = np.random.default_rng(1).integers(0, 3, len(X)).astype(float)
+    a, b = (XDGMM(1, random_state=0).fit(X, noise=S, **{name: weight}) for name in ("weight", "sample_weight"))
+    assert np.array_equal(a.means_, b.means_)
+    with pytest.raises(ValueError, match="two names for one thing"):
+        XDGMM(1).fit(X, weight=weight, sample_weight=weight)
+
+
+def test_noise_reaches_every_fold_by_metadata_routing():
+    import sklearn
+
+    X, S = rows()
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = XDGMM(random_state=0).set_fit_request(noise=True).set_score_request(noise=True)
+        search = GridSearchCV(model, {"n_components": [1, 2]}, cv=2).fit(X, noise=S)
+    assert search.best_params_ == {"n_components": 2}
+
+
 def test_the_estimator_chooses_how_many():
     X = np.concatenate([np.random.default_rng(0).normal(m, 1.0, size=(40, 1)) for m in (-6.0, 6.0)])
     assert XDGMM("auto", random_state=0).fit(X).mixture_.k == 2

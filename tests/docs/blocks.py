@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 import re
 import shlex
 from dataclasses import dataclass
@@ -45,13 +46,14 @@ def _block(directive: str, rest: str, body: str) -> Block:
 
 
 def words_of(text: str) -> list[list[str]]:
-    """The commands of a shell block as words, with lines joined and globs expanded in the current folder."""
+    """The commands of a shell block as words, with lines joined, variables and globs expanded."""
     lines = re.sub(r"\\\n\s*", " ", text).splitlines()
     split = [shlex.split(line, comments=True) for line in lines]
     return [[name for word in words for name in _expanded(word)] for words in split if words]
 
 
 def _expanded(word: str) -> list[str]:
+    word = os.path.expandvars(word)
     return sorted(glob.glob(word)) if "*" in word and glob.glob(word) else [word]
 
 

@@ -109,20 +109,21 @@ def needed_columns(columns: Sequence[str], of: str | Release = DR3, zero_point: 
     ('parallax', 'pmra', 'parallax_error', 'pmra_error', 'parallax_pmra_corr')
     """
     chosen = [name for name in ASTROMETRY if name in columns]
-    found = [*columns, *(f"{name}_error" for name in columns if name in ASTROMETRY or name == "radial_velocity")]
-    found += [f"{a}_{b}_corr" for i, a in enumerate(chosen) for b in chosen[i + 1 :]]
+    needed = [*columns, *(f"{name}_error" for name in columns if name in ASTROMETRY or name == "radial_velocity")]
+    needed += [f"{a}_{b}_corr" for i, a in enumerate(chosen) for b in chosen[i + 1 :]]
     sources = [s for name in columns for s in GAIA.terms.get(name, ())]
-    found += [name for s in sources for name in Expression(GAIA.sd[s][0]).names]
-    found += ["dec"] if "ra" in columns else []
+    needed += [name for s in sources for name in Expression(GAIA.sd[s][0]).names]
+    needed += ["dec"] if "ra" in columns else []
     if zero_point and "parallax" in columns:
-        found += release(of).zero_point_columns
-    return tuple(dict.fromkeys(found))
+        needed += release(of).zero_point_columns
+    return tuple(dict.fromkeys(needed))
 
 
 def adql(
     columns: Sequence[str] = PAPER_COLUMNS,
     of: str | Release = DR3,
     *,
+    cone: Sequence[float] | None = None,
     where: str | None = None,
     rows: int | None = None,
     keep: Sequence[str] = ("source_id",),
@@ -136,8 +137,10 @@ def adql(
         The features of the fit.
     of : str or Release, optional
         The data release.
+    cone : sequence of float, optional
+        Right ascension, declination and radius of a circle on the sky, in degrees.
     where : str, optional
-        A condition in ADQL.
+        A condition on columns, such as "ruwe < 1.4".
     rows : int, optional
         Take that many at random, by random_index; all by default.
     keep : sequence of str, optional
@@ -156,6 +159,10 @@ def adql(
     SELECT source_id, parallax, parallax_error
     FROM gaiadr2.gaia_source
     WHERE random_index < 1000
+    >>> print(adql(["parallax"], "dr2", cone=(229.638, 2.081, 0.4), where="parallax > 0"))
+    SELECT source_id, parallax, parallax_error
+    FROM gaiadr2.gaia_source
+    WHERE 1 = CONTAINS(POINT(ra, dec), CIRCLE(229.638, 2.081, 0.4)) AND parallax > 0
     """
     known = release(of)
     names = tuple(dict.fromkeys([*keep, *needed_columns(columns, known, zero_point)]))
@@ -163,9 +170,15 @@ def adql(
     if lost:
         raise ValueError(f"Gaia {known.name} has no column {', '.join(lost)}")
     conditions = [f"random_index < {rows}"] if rows is not None else []
+    conditions += [_within(*cone)] if cone is not None else []
     conditions += [where.replace("==", "=").replace("&", "AND").replace("|", "OR")] if where else []
     text = f"SELECT {', '.join(names)}\nFROM {known.table}"
     return text + (f"\nWHERE {' AND '.join(conditions)}" if conditions else "")
+
+
+def _within(ra: float, dec: float, radius: float) -> str:
+    """A condition in ADQL: within a circle."""
+    return f"1 = CONTAINS(POINT(ra, dec), CIRCLE({float(ra)!r}, {float(dec)!r}, {float(radius)!r}))"
 
 
 def zero_point(of: str | Release = DR3) -> float | Hook:
@@ -198,9 +211,9 @@ def _dr3_zero_point(**columns: Any) -> np.ndarray:
     zpt.load_tables()
     values = [np.asarray(columns[name], dtype=float) for name in DR3.zero_point_columns]
     solved = np.isin(values[4], (31, 95))
-    found = np.zeros(len(solved))
-    found[solved] = zpt.get_zpt(*(v[solved] for v in values), _warnings=False)
-    return np.nan_to_num(found)
+    zero_points = np.zeros(len(solved))
+    zero_points[solved] = zpt.get_zpt(*(v[solved] for v in values), _warnings=False)
+    return np.nan_to_num(zero_points)
 
 
 def filled(loglik: float, missing: float, variance: float = FILLED_VARIANCE) -> float:

@@ -44,6 +44,10 @@ CorrelationPattern = Annotated[
 LogPrior = Annotated[
     str | None, typer.Option("--log-prior", help="Columns of log-priors, one per component, separated by commas.")
 ]
+Background = Annotated[
+    str | None,
+    typer.Option(help="What else makes rows: COLUMN=LOW:HIGH,... of every column, or a model to hold fixed."),
+]
 Offset = Annotated[
     list[str] | None, typer.Option(help="COLUMN=NUMBER or EXPRESSION to subtract: a zero point. Repeatable.")
 ]
@@ -67,7 +71,7 @@ Output = Annotated[Path, typer.Option("--output", "-o", help="File to write: .pa
 Force = Annotated[bool, typer.Option("--force", help="Overwrite a file that xdeconv did not write.")]
 Device = Annotated[Literal["cpu", "cuda"] | None, typer.Option(help="Default: cuda where there is one.")]
 Number = Annotated[Literal["float32", "float64"] | None, typer.Option(help="Default: by device.")]
-Epochs = Annotated[int | None, typer.Option(help="Most passes over the data of a fit.", min=1)]
+Epochs = Annotated[int | None, typer.Option(help="At most so many passes over the rows.", min=1)]
 Tolerance = Annotated[
     float, typer.Option(help="Stop when the fit expects to gain less than this many nats, over all rows.", min=0)
 ]
@@ -75,6 +79,13 @@ PriorWidth = Annotated[
     float, typer.Option(help="w of the prior on covariances, a variance in the data's units.", min=0)
 ]
 Seed = Annotated[int, typer.Option(help="Same seed, same result.", min=0)]
+
+
+def device_for(device: str | None, source: CatalogSource, k: int) -> str:
+    """Where questions about rows are worked out: as was said, or a GPU where there is one and much to do."""
+    from ..mixture.computing import worthwhile
+
+    return str(worthwhile(device, lambda: source.rows, k))
 
 
 def pairs(items: Sequence[str] | None, option: str) -> dict[str, str] | None:
@@ -220,3 +231,24 @@ def _refuse_other_units(model: Any, source: Any) -> None:
     for label, ours, theirs in zip(source.labels, model.units or (), source.units or (), strict=False):
         if ours and theirs and ours != theirs:
             raise ValueError(f"{label} is in {ours!r} in the model and in {theirs!r} in the rows")
+
+
+def background(text: str | None, labels: Sequence[str]) -> Any:
+    """The background that --background names: a box of the columns, or a model."""
+    from ..mixture._mixture import load
+    from ..mixture.background import Uniform
+
+    if text is None or Path(text).is_file() or "=" not in text:
+        return None if text is None else load(text)
+    sides = pairs(text.split(","), "--background") or {}
+    unknown, missing = [n for n in sides if n not in labels], [n for n in labels if n not in sides]
+    if unknown or missing:
+        wrong = f"{unknown[0]!r} is not a column of the fit" if unknown else f"{missing[0]!r} has no LOW:HIGH"
+        raise typer.BadParameter(wrong, param_hint="--background")
+    try:
+        low, high = zip(*([float(end) for end in sides[name].split(":")] for name in labels), strict=True)
+        return Uniform(low, high)
+    except ValueError as problem:
+        raise typer.BadParameter(
+            f"{text!r} must be COLUMN=LOW:HIGH,...: {problem}", param_hint="--background"
+        ) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -23,7 +24,9 @@ from ..methods import EM, SGD, Method, suited_step
 from ..methods.prior import Prior
 from ..methods.structures import Structure, as_structure
 from ..mixture._mixture import Mixture, square_root
+from ..mixture.background import Uniform
 from ..mixture.exchange import SKLEARN, in_sklearns_shape
+from ..rows import checks
 from ..rows import tables as tabular
 from ..rows.batch import Batch
 from ..rows.checks import to_array
@@ -33,6 +36,8 @@ from ..search.moves import Moves
 
 Array = np.ndarray
 METHODS = ("em", "minibatch-em", "sgd")
+FIRST_ROWS, STEP_POWER = 10, 0.6  # of partial_fit: rows per component of the first batch, and of Robbins and Monro
+ROUNDING = 1e-14  # of a column's mean: what scatters less is constant
 FEW = 8  # components that settings are made for where nobody knows how many there will be
 SHARE = 1e-6  # of a column's variance: what a covariance has at least, by default
 
@@ -62,6 +67,8 @@ class XDGMM(DensityMixin, BaseEstimator):
         of the prior. By default a weak prior of a millionth of each column's variance.
     prior : Prior, optional
         A prior on weights and covariances.
+    background : Uniform or Mixture, optional
+        What else makes rows, with a weight that is fitted, as :func:`xdeconv.fit` takes it.
     max_iter : int, optional
         At most so many passes; by default as many as the method wants.
     batch_size : int, default 512
@@ -112,6 +119,7 @@ class XDGMM(DensityMixin, BaseEstimator):
         patience: int | None = None,
         reg_covar: float | None = None,
         prior: Prior | None = None,
+        background: Uniform | Mixture | None = None,
         max_iter: int | None = None,
         batch_size: int = 512,
         n_init: int = 1,
@@ -134,6 +142,7 @@ class XDGMM(DensityMixin, BaseEstimator):
         self.patience = patience
         self.reg_covar = reg_covar
         self.prior = prior
+        self.background = background
         self.max_iter = max_iter
         self.batch_size = batch_size
         self.n_init = n_init
@@ -157,6 +166,7 @@ class XDGMM(DensityMixin, BaseEstimator):
         error: Any = None,
         projection: Any = None,
         weight: Any = None,
+        sample_weight: Any = None,
         log_prior: Any = None,
         validation: Any = None,
     ) -> Self:
@@ -176,6 +186,8 @@ class XDGMM(DensityMixin, BaseEstimator):
             Matrices through which each row sees the true values.
         weight : array-like (n,), optional
             How much each row counts; 1 by default.
+        sample_weight : array-like (n,), optional
+            The same, by scikit-learn's name for it.
         log_prior : array-like (n, k), optional
             Added to the log-weights, row by row; -inf rules a component out.
         validation : float, Batch, Source or dict, optional
@@ -189,6 +201,8 @@ class XDGMM(DensityMixin, BaseEstimator):
         noise, error = self._beside(X, noise, error)
         names, units = tabular.names(X), None if projection is not None else tabular.column_units(X)
         X = self._rows(X, reset=True)
+        weight = one_weight(weight, sample_weight, len(X))
+        d = X.shape[1] if projection is None else np.shape(projection)[-1]
         again = self.warm_start and "mixture_" in vars(self)
         result = fit(
             X,
@@ -199,9 +213,10 @@ class XDGMM(DensityMixin, BaseEstimator):
             projection=projection,
             weight=weight,
             log_prior=log_prior,
+            background=self.background,
             validation=validation,
             covariance=self._covariance(),
-            method=self._method(X, noise, error, X.shape[1] if projection is None else np.shape(projection)[-1]),
+            method=self._method(X, noise, error, d, weight),
             moves=self.moves,
             batch_rows=self._batch_rows(len(X)),
             epochs=self.max_iter,
@@ -228,12 +243,73 @@ class XDGMM(DensityMixin, BaseEstimator):
         self.lower_bounds_ = [epoch.loglik for epoch in result.history if epoch.restart == result.restart]
         self.n_iter_ = len(self.lower_bounds_)
         self.lower_bound_ = result.loglik
+        self.weight_seen_ = float(len(X) if weight is None else np.sum(weight))
         if self.tol and not result.converged and self._batch_rows(len(X)) is None and not result.interrupted:
             text = f"the fit has not converged after {self.n_iter_} passes: raise max_iter, or tol"
             warnings.warn(text, ConvergenceWarning, stacklevel=2)
         return self
 
-    def _method(self, X: Array, noise: Any, error: Any, d: int) -> Method:
+    def partial_fit(
+        self, X: Any, y: Any = None, *, noise: Any = None, error: Any = None, projection: Any = None,
+        weight: Any = None, sample_weight: Any = None,
+    ) -> Self:  # fmt: skip
+        """Learn from a batch of rows of a stream: the first starts the mixture, each other is a step of minibatch EM.
+
+        The step is the batch's share of all weight seen so far, to the power 0.6. After :meth:`fit`, a batch is a step
+        from where it ended.
+
+        Parameters
+        ----------
+        X : array-like (n, p), table or Batch
+            Noisy rows; NaN is missing. The first batch must have at least 10 rows per component.
+        y : None, optional
+            Ignored: it is there for scikit-learn.
+        noise : array-like, optional
+            Variances (n, p) or covariances (n, p, p) of the rows; (p,) or (1, p, p) when all rows share them.
+        error : array-like, optional
+            Standard deviations (n, p) or (p,), instead of ``noise``.
+        projection : array-like (n, p, d), optional
+            Matrices through which each row sees the true values.
+        weight : array-like (n,), optional
+            How much each row counts; 1 by default.
+        sample_weight : array-like (n,), optional
+            The same, by scikit-learn's name for it.
+
+        Returns
+        -------
+        XDGMM
+            The estimator itself.
+        """
+        arrays = {"noise": noise, "error": error, "projection": projection}
+        if "mixture_" in vars(self):
+            return self._step(X, arrays, weight, sample_weight)
+        rows, k = len(self._rows(X, reset=True)), FEW if self.n_components == "auto" else self.n_components
+        if rows < FIRST_ROWS * k:
+            raise ValueError(f"the first batch has {rows} rows, and {k} components need at least "
+                             f"{FIRST_ROWS} each: {FIRST_ROWS * k}. More than n_samples={rows} are wanted")  # fmt: skip
+        return self.fit(X, weight=weight, sample_weight=sample_weight, **arrays)
+
+    def _step(self, X: Any, arrays: dict[str, Any], weight: Any, sample_weight: Any) -> Self:
+        """One step of minibatch EM."""
+        arrays["noise"], arrays["error"] = self._beside(X, arrays["noise"], arrays["error"])
+        self._fitted(X, arrays["noise"], arrays["error"])
+        X = self._rows(X)
+        weight = one_weight(weight, sample_weight, len(X))
+        new = float(len(X) if weight is None else np.sum(weight))
+        step = (new / (self.weight_seen_ + new)) ** STEP_POWER
+        before = self._method(X, arrays["noise"], arrays["error"], self.mixture_.d, weight)
+        method = replace(before, step=step, accelerate=False) if isinstance(before, EM) else EM(step=step)
+        result = fit(X, mixture=self.mixture_, method=method, batch_rows=len(X), epochs=1, tol=0, moves="none",
+                     standardize=self.standardize, device=self.device, dtype=self.dtype, options=self.options,
+                     weight=weight, **arrays)  # fmt: skip
+        self.mixture_ = result.mixture.with_(meta=self.mixture_.meta)
+        self.weight_seen_ += new
+        self.n_iter_ += 1
+        self.lower_bound_, self.converged_ = result.loglik, False
+        self.lower_bounds_ = [*self.lower_bounds_, result.loglik]
+        return self
+
+    def _method(self, X: Array, noise: Any, error: Any, d: int, weight: Any = None) -> Method:
         if self.reg_covar is not None and self.reg_covar < 0:
             raise ValueError(f"reg_covar must not be negative, got {self.reg_covar}")
         if not isinstance(self.method, str):
@@ -245,7 +321,7 @@ class XDGMM(DensityMixin, BaseEstimator):
         prior, inflate = self.prior, self.reg_covar or 0.0
         k = FEW if self.n_components == "auto" else self.n_components
         if prior is None and self.reg_covar is None and X.shape[1] == d:
-            prior = _weak_prior(Batch.from_arrays(X, noise, error=error), k)
+            prior = _weak_prior(Batch.from_arrays(X, noise, error=error, weight=weight), k)
         if self.method == "em":
             return EM(prior=prior, inflate=inflate)
         if self.method == "minibatch-em":
@@ -325,8 +401,9 @@ class XDGMM(DensityMixin, BaseEstimator):
         return mixture.log_prob(self._rows(X), noise, projection, error=error)
 
     def score(
-        self, X: Any, y: Any = None, *, noise: Any = None, error: Any = None, projection: Any = None, weight: Any = None
-    ) -> float:
+        self, X: Any, y: Any = None, *, noise: Any = None, error: Any = None, projection: Any = None,
+        weight: Any = None, sample_weight: Any = None,
+    ) -> float:  # fmt: skip
         """Mean log-density per unit of weight.
 
         Parameters
@@ -343,6 +420,8 @@ class XDGMM(DensityMixin, BaseEstimator):
             Matrices through which each row sees the true values.
         weight : array-like (n,), optional
             How much each row counts; 1 by default.
+        sample_weight : array-like (n,), optional
+            The same, by scikit-learn's name for it.
 
         Returns
         -------
@@ -351,7 +430,9 @@ class XDGMM(DensityMixin, BaseEstimator):
         """
         mixture = self._fitted(X, noise, error)
         noise, error = self._beside(X, noise, error)
-        return mixture.score(self._rows(X), noise, projection, error=error, weight=weight)
+        X = self._rows(X)
+        weight = one_weight(weight, sample_weight, len(X))
+        return mixture.score(X, noise, projection, error=error, weight=weight)
 
     def predict_proba(self, X: Any, *, noise: Any = None, error: Any = None, projection: Any = None) -> Array:
         """The probability of each component for each row.
@@ -408,7 +489,7 @@ class XDGMM(DensityMixin, BaseEstimator):
         Returns
         -------
         tuple of numpy.ndarray
-            Draws (n_samples, d), components (n_samples,).
+            Draws (n_samples, d), components (n_samples,); -1 is the background.
         """
         check_is_fitted(self, "mixture_")
         if n_samples < 1:
@@ -417,7 +498,12 @@ class XDGMM(DensityMixin, BaseEstimator):
         component = np.sort(rng.choice(len(self.weights_), size=n_samples, p=self.weights_))
         z = rng.standard_normal((n_samples, self.means_.shape[1]))
         root = square_root(self.mixture_.covariances)[component]
-        return self.means_[component] + np.einsum("nde,ne->nd", root, z), component
+        drawn = self.means_[component] + np.einsum("nde,ne->nd", root, z)
+        if self.mixture_.background is not None:
+            beside = rng.random_sample(n_samples) < self.mixture_.background_weight
+            some = self.mixture_.background.drawn(int(beside.sum()), np.random.default_rng(rng.randint(2**31 - 1)))
+            drawn[beside], component[beside] = some, -1
+        return drawn, component
 
     def n_parameters(self) -> int:
         """Free parameters of the mixture."""
@@ -495,15 +581,25 @@ class XDGMM(DensityMixin, BaseEstimator):
         return tags
 
 
+def one_weight(weight: Any, sample_weight: Any, n: int) -> Array | None:
+    """The weight of rows (n,), which has two names."""
+    if weight is not None and sample_weight is not None:
+        raise ValueError("weight and sample_weight are two names for one thing: give one of them")
+    given = sample_weight if weight is None else weight
+    found = None if given is None else checks.weight(np.asarray(given), n)
+    return None if found is None else found.numpy()
+
+
 def _weak_prior(batch: Batch, k: int) -> Prior:
     """A prior that leaves no covariance below a millionth of the columns' variances, for components of n / k rows.
 
     Columns that are rounded more coarsely than their noise get what the plain call gives them, where that is more.
     """
     X, own = batch.x.T.numpy(), weak_prior(ArraySource(batch))
-    seen = np.isfinite(X).sum(0)
-    mean = np.where(np.isfinite(X), X, 0.0).sum(0) / np.maximum(seen, 1)
-    variance = np.where(np.isfinite(X), X - mean, 0.0).var(0)
-    variance = np.where(variance > 0, variance, 1.0)  # a constant column has no scale of its own
-    w = SHARE * variance * len(X) / max(1, k)
+    counts = np.isfinite(X) * (np.ones(len(X)) if batch.weight is None else batch.weight.numpy())[:, None]
+    total, filled = np.maximum(counts.sum(0), 1e-300), np.where(np.isfinite(X), X, 0.0)
+    mean = (counts * filled).sum(0) / total
+    variance = (counts * (filled - mean) ** 2).sum(0) / total
+    constant = variance <= (ROUNDING * np.abs(mean)) ** 2  # which has no scale of its own
+    w = SHARE * np.where(constant, 1.0, variance) * float(batch.total_weight()) / max(1, k)
     return Prior(w=tuple((w if own is None else np.maximum(w, own.w)).tolist()), c=0.0)

@@ -15,12 +15,15 @@ from ..kernels.options import Options
 from ..methods import Method, Structure
 from ..mixture._mixture import Mixture, checked_names
 from ..mixture.asking import remembered
+from ..mixture.background import Rows
 from ..rows.batch import Batch
 from ..rows.checks import refuse_unobserved
 from ..rows.data import ArraySource, Source, as_source
 from ..rows.resident import Cache, checked_cache
 from ..search.moves import Moves
+from ..system.devices import chosen_device, number_type
 from ..system.threads import small_algebra
+from .beside import as_background, held_out_beside
 from .checkpoint import Checkpoint, as_checkpoint
 from .choosing import chosen_components
 from .history import Callback
@@ -42,7 +45,7 @@ from .progress import show_progress
 from .rescue import NumericalTrouble
 from .result import FitResult
 
-__all__ = ["FitResult", "NumericalTrouble", "chosen_device", "fit", "in_batches"]
+__all__ = ["FitResult", "NumericalTrouble", "fit", "in_batches"]
 log = logging.getLogger("xdeconv")
 FULL_PASSES, MINIBATCH_PASSES = 1000, 20
 
@@ -61,6 +64,7 @@ def fit(
     labels: Sequence[str] | None = None,
     units: Sequence[str] | None = None,
     covariance: Structure | str | None = None,
+    background: Any = None,
     mixture: Mixture | None = None,
     start: Start | str = "kmeans",
     restarts: int = 1,
@@ -113,6 +117,9 @@ def fit(
         What the covariances of components may look like: full (the default), tied (one for all components), diagonal,
         spherical, or :class:`xdeconv.LowRank` for factor analysers (``"low-rank:3"`` is ``xd.LowRank(3)``). By default
         that of ``mixture``, or of ``method``.
+    background : Uniform, Mixture or array-like (n,), optional
+        What else makes rows, a density that is known but for its weight, which is fitted: a box of true values, a
+        mixture held as it is (a field), or log-densities per row. By default that of ``mixture``, if it has one.
     mixture : Mixture, optional
         What to start from, instead of a start of its own.
     start : Start or str, default "kmeans"
@@ -181,7 +188,9 @@ def fit(
     looked_at = isinstance(data, Source) and not isinstance(data, ArraySource)  # by itself, while it reads
     if mixture is None and isinstance(source, ArraySource) and not looked_at:
         refuse_unobserved(source.batch, source.labels if labels is None else labels)
+    source, beside = as_background(background, source, mixture)
     source, held_out = hold_out(source, validation, seed)
+    held_out = held_out_beside(held_out, beside)
     if held_out is not None:
         log.info("%s rows to fit, %s rows held out", f"{source.rows:,}", f"{held_out.rows:,}")
     if mixture is not None and restarts > 1:
@@ -191,12 +200,13 @@ def fit(
     if method is not None and not isinstance(method, Method):
         raise ValueError(f"method must be an xd.EM(...) or xd.SGD(...), got {method!r}")
     chosen = chosen_device(device)
-    kind = None if dtype is None else _number_type(dtype)
+    kind = None if dtype is None else number_type(dtype)
     said: tuple[str, ...] = ()
     if components == "auto" and mixture is None:
         settings = {"start": start, "restarts": restarts, "seed": seed, "method": method, "moves": moves,
                     "batch_rows": batch_rows, "epochs": epochs, "tol": tol, "standardize": standardize, "cache": cache,
-                    "device": device, "dtype": dtype, "options": options}  # fmt: skip
+                    "device": device, "dtype": dtype, "options": options,
+                    "background": None if isinstance(beside, Rows) else beside}  # fmt: skip
         components, note = chosen_components(fit, source, settings)
         said = (note,)
     k = count_components(components, mixture, source)
@@ -228,6 +238,7 @@ def fit(
         cache=checked_cache(cache, chosen),
         weak=weak,
         facts=facts,
+        background=beside,
         said=said,
     )
     refuse_too_little(plan, source, held_out)
@@ -250,17 +261,6 @@ def _checked_options(options: Any) -> Options:
     return options or Options()
 
 
-def chosen_device(device: str | torch.device | None) -> torch.device:
-    if device is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    kind = str(device).partition(":")[0]
-    if kind not in ("cpu", "cuda"):
-        raise ValueError(f"device must be cpu or cuda, got {device!r}")
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device={device!r} was asked for and torch finds no CUDA device here")
-    return torch.device(device)
-
-
 def _passes(batch_rows: int | None) -> int:
     return MINIBATCH_PASSES if batch_rows else FULL_PASSES
 
@@ -271,11 +271,3 @@ def _checked_start(start: Any) -> Start:
     if not isinstance(start, (str, Start)):
         raise ValueError(f"start must be kmeans, kmeans++, random or an xd.Start, got {start!r}")
     return Start(centers=start) if isinstance(start, str) else start  # type: ignore[arg-type]
-
-
-def _number_type(dtype: torch.dtype | str) -> torch.dtype:
-    known = {"float32": torch.float32, "float64": torch.float64}
-    found = known.get(str(dtype).removeprefix("torch."))
-    if found is None:
-        raise ValueError(f"dtype must be float32 or float64, got {dtype!r}")
-    return found

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from .. import kernels
 from ..kernels.options import Options
+from ..kernels.parameters import Factors
 from ..rows.batch import Batch
 from ..rows.data import Source
 from ..system.ranks import rank, sum_over_ranks, world
@@ -22,9 +23,9 @@ def summed(source: Source, function: Callable[[Batch], Tensor], size: int, devic
     return sum_over_ranks(nothing + source.sum(function, rank=rank(), world=world()).to(device))
 
 
-def stats_of(batch: Batch, parameters: Parameters, options: Options) -> Tensor:
+def stats_of(batch: Batch, parameters: Parameters, options: Options, factors: Factors | None = None) -> Tensor:
     """The sums that methods learn from, as :class:`xdeconv.kernels.stats.Stats` packs them."""
-    return kernels.accumulate(*parameters, batch, options).packed
+    return kernels.accumulate(*parameters, batch, options, factors).packed
 
 
 def score_of(batch: Batch, parameters: Parameters, options: Options) -> Tensor:

@@ -13,6 +13,7 @@ import torch
 from .. import kernels
 from ..mixture._mixture import Mixture
 from ..rows.data import ArraySource, Source, permutation
+from .beside import beside
 from .plan import hold_out
 
 
@@ -70,6 +71,7 @@ def _scored(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:  # fmt: skip
     """Weights (n,) and log-densities (s, n) of rows, batch by batch."""
     first = mixtures[0]
+    source = beside(source, first.background)
     shift, variance = first.mean(), np.diag(first.covariance())
     scale = np.sqrt(np.where(variance > 0, variance, 1.0))
     moved = source.standardized(torch.from_numpy(shift), torch.from_numpy(scale), device, dtype).arranged(None, 0)

@@ -45,8 +45,9 @@ class Steps:
 
     def step(self, state: Any, batch: Batch) -> Any:
         """The state after one batch."""
-        log_weights, means, covariances = state.parameters()
-        return self._updated(state, kernels.accumulate(log_weights, means, covariances, batch, self.options))
+        log_weights, means, V = state.parameters()
+        stats = kernels.accumulate(log_weights, means, V, batch, self.options, state.factors)
+        return self._updated(state, stats)
 
     def run(self, state: Any, batches: Iterator[Batch]) -> Iterator[Any]:
         """The states after one batch and the next; of several ranks, a batch is the union of theirs."""
@@ -57,15 +58,15 @@ class Steps:
             return
         while True:
             batch: Batch | None = next(batches, None)
-            log_weights, means, V = state.parameters()
+            (log_weights, means, V), factors = state.parameters(), state.factors
             if batch is None:  # other ranks may have more: this one adds nothing to theirs
                 stats = Stats.zeros(len(means), means.shape[1], self.device)
             else:
-                stats = kernels.accumulate(log_weights, means, V, batch, self.options)
+                stats = kernels.accumulate(log_weights, means, V, batch, self.options, factors)
             told = sum_over_ranks(torch.cat([stats.packed, stats.packed.new_full((1,), float(batch is not None))]))
             if told[-1] == 0:
                 return
-            state = self._updated(state, Stats(told[:-1], stats.k, stats.d))
+            state = self._updated(state, Stats(told[:-1], stats.k, stats.d, whole=factors is None))
             yield state
 
     def _updated(self, state: Any, stats: Stats) -> Any:

@@ -17,10 +17,12 @@ from ..methods import EM, Accelerated, Method, Structure, as_structure, describe
 from ..methods.accelerated import DOUBLE, SINGLE
 from ..methods.structures import FULL
 from ..mixture._mixture import Mixture
+from ..mixture.background import Background
 from ..rows.data import ArraySource, Source, as_source
 from ..rows.resident import Cache
 from ..search.moves import Moves
 from ..system.files import checksum
+from .beside import told
 from .checkpoint import Checkpoint
 from .initial import Start
 from .weak_prior import weak_prior
@@ -28,7 +30,7 @@ from .weak_prior import weak_prior
 log = logging.getLogger("xdeconv")
 MANY_ROWS = {"cpu": 5_000_000, "cuda": 500_000_000}  # of a stream: with more, updates come before a pass is over
 NAMED_FILES = 100  # that settings name one by one
-ARRAYS = ("noise", "error", "projection", "weight", "log_prior", "label")
+ARRAYS = ("noise", "error", "projection", "weight", "log_prior", "label", "background")
 
 
 @dataclass(frozen=True)
@@ -56,20 +58,21 @@ class Plan:
     cache: Cache | None = None
     weak: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)
+    background: Background | None = None
     said: tuple[str, ...] = ()
 
     def settings(self, source: Source, held_out: Source | None) -> dict[str, Any]:
         """What must be the same for a checkpoint to be of use, as JSON: words, rows and how they are read."""
         given = None
         if self.given is not None:
-            given = checksum(self.given.weights, self.given.means, self.given.covariances)
+            given = checksum(self.given.shares, self.given.means, self.given.covariances)
         return {
             "components": self.components, "method": self.method.describe(), "start": described(self.start),
             "moves": None if self.moves is None else described(self.moves), "tol": self.tol,
             "given": given, "seed": self.seed, "restarts": self.restarts, "batch_rows": self.batch_rows,
             "standardize": self.standardize, "rows": source.rows, "dim": source.dim, "device": self.device.type,
             "dtype": str(self.dtype), "data": stamp_of(source),
-            "validation": None if held_out is None else stamp_of(held_out),
+            "validation": None if held_out is None else stamp_of(held_out), "background": told(self.background),
         }  # fmt: skip
 
     def method_for(self, dtype: torch.dtype) -> Method:

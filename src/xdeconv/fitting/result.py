@@ -71,6 +71,7 @@ def result_of(workspace: Workspace, state: FitState, interrupted: bool) -> FitRe
     mixture = tidied(workspace.frame.out_of(winner.mixture), plan.method.covariance).with_(
         labels=plan.labels or (given.labels if given else None),
         units=plan.units or (given.units if given else None),
+        background=plan.background,
     )
     notes = (*state.notes, *_shortfall(workspace, state, interrupted), *cannot_tell(mixture, workspace.raw))
     meta: dict[str, Any] = {

@@ -6,6 +6,7 @@ import numpy as np
 
 from ..kernels.parameters import Parameters
 from ..methods import Prior
+from ..methods.em import all_weights
 from ..mixture._mixture import Mixture
 from ..rows.batch import Batch
 from ..rows.data import ArraySource, Source
@@ -15,7 +16,9 @@ from ..search.exploring import explore
 from ..search.moves import Found, Search
 from ..system.progress import tell
 from ..system.ranks import from_first, made_by_first, world
-from .initial import start_mixture
+from .beside import FIRST_SHARE, with_share
+from .excess import excess_start
+from .initial import SAMPLE_ROWS, start_mixture
 from .state import FitState
 from .workspace import Workspace
 
@@ -24,7 +27,7 @@ def explored(workspace: Workspace, restart: int) -> tuple[Mixture, int | None]:
     """The mixture that a restart begins with, in the frame, and how many moves led to it, if any were tried."""
     plan, frame = workspace.plan, workspace.frame
     if plan.given is not None and restart == 0:
-        return _from_given(workspace, frame.into(plan.given))
+        return _from_given(workspace, with_share(frame.into(plan.given), plan.background))
     tell("looking for a start")
     seed = plan.seed + 7919 * restart
     if plan.moves is None or plan.components == 1:
@@ -32,15 +35,14 @@ def explored(workspace: Workspace, restart: int) -> tuple[Mixture, int | None]:
     pool = _pool(workspace, np.random.default_rng([seed, 0]))
 
     def start(rows: Batch, number: int) -> Parameters:
-        begun = start_mixture(ArraySource(rows), plan.components, plan.start, seed + 31 * number, frame.scale)
-        return Parameters(*begun.tensors(plan.device))
+        return Parameters(*_start(workspace, ArraySource(rows), seed + 31 * number).tensors(plan.device))
 
     rng = np.random.default_rng([seed, 1])
     best = explore(pool, plan.components, start, plan.moves, rng, _prior(workspace, pool), plan.options)
     best = from_first(best.on("cpu"), plan.device)
     if not best.sound:
         return made_by_first(lambda: _plain_start(workspace, seed), plan.device), None
-    return _as_mixture(best.parameters), best.moved
+    return _as_mixture(best.parameters, workspace), best.moved
 
 
 def _from_given(workspace: Workspace, given: Mixture) -> tuple[Mixture, int | None]:
@@ -51,21 +53,34 @@ def _from_given(workspace: Workspace, given: Mixture) -> tuple[Mixture, int | No
     rng = np.random.default_rng([plan.seed, 1])
     pool = _pool(workspace, rng)
     search = Search(pool, plan.moves, rng, _prior(workspace, pool), plan.options)
-    found = from_first(search.run(given.tensors(plan.device)).on("cpu"), plan.device)
-    if not found.moved or not found.sound:
+    result = from_first(search.run(given.tensors(plan.device)).on("cpu"), plan.device)
+    if not result.moved or not result.sound:
         return given, 0
-    return _as_mixture(found.parameters), found.moved
+    return _as_mixture(result.parameters, workspace), result.moved
 
 
-def _as_mixture(parameters: Parameters) -> Mixture:
+def _as_mixture(parameters: Parameters, workspace: Workspace) -> Mixture:
     log_weights, means, covariances = parameters
-    return Mixture.from_tensors(log_weights.exp(), means, covariances)
+    weights = all_weights(log_weights, workspace.plan.background is not None)
+    return Mixture.from_tensors(weights, means, covariances)
 
 
 def _plain_start(workspace: Workspace, seed: int) -> Mixture:
     """A start that nothing has been moved in."""
+    return _start(workspace, _whole(workspace), seed)
+
+
+def _start(workspace: Workspace, source: Source, seed: int) -> Mixture:
     plan = workspace.plan
-    return start_mixture(_whole(workspace), plan.components, plan.start, seed, workspace.frame.scale)
+    if plan.background is not None and plan.start.centers == "kmeans" and not _projected(workspace):
+        sample = source.sample(SAMPLE_ROWS, seed)
+        return with_share(excess_start(sample, plan.components, seed, FIRST_SHARE), plan.background)
+    begun = start_mixture(source, plan.components, plan.start, seed, workspace.frame.scale)
+    return with_share(begun, plan.background)
+
+
+def _projected(workspace: Workspace) -> bool:
+    return workspace.raw.sample(1, 0).projection is not None
 
 
 def searched(workspace: Workspace, parameters: Parameters, state: FitState) -> Found:

@@ -13,12 +13,14 @@ import torch
 
 from ..kernels.parameters import Parameters
 from ..methods import as_structure
+from ..methods.em import all_weights
 from ..methods.prior import Prior
 from ..mixture._mixture import Mixture
 from ..rows.data import Source
 from ..search.aim import aim_of
 from ..search.pruning import pruned
 from ..system.threads import small_algebra
+from .beside import beside
 
 POOL_ROWS, ROWS_EACH = 1 << 13, 150  # rows that say which components to merge, at least in all and per component
 MOST = 64  # components that are tried where nobody says how many
@@ -49,14 +51,17 @@ def smaller(mixture: Mixture, k: int, source: Source, seed: int, prior: Prior | 
     Mixture
     """
     shift, scale = mixture.mean(), np.sqrt(np.maximum(np.diag(mixture.covariance()), 1e-300))
-    rows = source.sample(max(POOL_ROWS, ROWS_EACH * mixture.k), seed).to("cpu", torch.float64)
+    size = max(POOL_ROWS, ROWS_EACH * mixture.k)
+    rows = beside(source, mixture.background).sample(size, seed).to("cpu", torch.float64)
     rows = rows.standardized(torch.from_numpy(shift), torch.from_numpy(scale))
     own = None if prior is None else prior.standardized(scale.tolist()).scaled(rows.n / max(source.rows, 1))
     own = aim_of(own, as_structure(mixture.structure).standardized(scale.tolist()))
     with small_algebra():
         left = pruned(Parameters(*mixture.transformed(-shift / scale, 1 / scale).tensors()), k, rows, own)
-    found = Mixture.from_tensors(left.log_weights.exp(), left.means, left.covariances).transformed(shift, scale)
-    return found.with_(labels=mixture.labels, units=mixture.units, structure=mixture.structure)
+    weights = all_weights(left.log_weights, mixture.background is not None)
+    found = Mixture.from_tensors(weights, left.means, left.covariances).transformed(shift, scale)
+    same = {name: getattr(mixture, name) for name in ("labels", "units", "structure", "background")}
+    return found.with_(**same)
 
 
 def ladder(rows: int, d: int) -> list[int]:

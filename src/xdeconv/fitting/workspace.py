@@ -98,8 +98,9 @@ class Workspace:
         """The state after one pass, and the mean log-likelihood that the pass met; minibatches tell each state."""
         if self.steps is None:
             k, d = self.plan.components, self.raw.dim
-            work = partial(stats_of, parameters=state.parameters(), options=self.plan.options)
-            whole = Stats(self.summed(self.train, work, Stats.size(k, d)), k, d)
+            factors = state.factors
+            work = partial(stats_of, parameters=state.parameters(), options=self.plan.options, factors=factors)
+            whole = Stats(self.summed(self.train, work, Stats.size(k, d)), k, d, whole=factors is None)
             return self.method.update(state, whole, self.total), float(whole.loglik / whole.rows)
         self.steps.begin()
         for after in self.steps.run(state, self.part(epoch)):
@@ -138,10 +139,10 @@ class Workspace:
         if self.held_out is None:
             return None
         mixture = self.method.mixture(state)
-        found = self.score(Parameters(*mixture.tensors(self.plan.device)), self.held_out)
-        if not found > -torch.inf:
+        score = self.score(Parameters(*mixture.tensors(self.plan.device)), self.held_out)
+        if not score > -torch.inf:
             raise NumericalTrouble("the likelihood of the rows held out is not finite")
-        return found
+        return score
 
 
 def _summed(source: Source, function: Callable[[Batch], Tensor], size: int, device: torch.device) -> Tensor:

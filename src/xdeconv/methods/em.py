@@ -17,7 +17,7 @@ from .contract import Method, State
 from .fixed import Fixed, refuse_other_kinds, share_among_free
 from .prior import Prior
 from .schedule import Schedule, at_epoch, checked_schedule
-from .structures import FULL, Covariances, Structure, as_structure
+from .structures import FULL, Covariances, LowRank, Structure, as_structure
 
 ROUNDING = 2.0**-51
 SMALLEST = 1e-300
@@ -170,7 +170,7 @@ class EM(Method):
     @property
     def recordable(self) -> bool:
         """No decision reads a number of the device; masks of fixed parameters are made on the host."""
-        return self.fixed is None
+        return self.fixed is None and not isinstance(self.covariance, LowRank)  # whose factors are found on the host
 
     def owned(self, state: EMState) -> EMState:
         """A state with tensors of its own."""
@@ -204,9 +204,9 @@ def moved_numbers(numbers: Tensor, stats: Stats, lam: Tensor | float) -> Tensor:
 
 def restored(state: EMState, tensors: Mapping[str, Tensor]) -> EMState:
     """The state whose tensors were saved, on the device of another of the same shapes."""
-    found = {name: tensors[name].to(value.device) for name, value in state.tensors().items()}
-    factors = None if state.factors is None else Factors(*(found.pop(name) for name in Factors._fields))
-    return EMState(**found, factors=factors)
+    saved = {name: tensors[name].to(value.device) for name, value in state.tensors().items()}
+    factors = None if state.factors is None else Factors(*(saved.pop(name) for name in Factors._fields))
+    return EMState(**saved, factors=factors)
 
 
 def given_held(V: Tensor, held: Tensor) -> Tensor:

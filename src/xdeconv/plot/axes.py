@@ -9,6 +9,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from ..mixture._mixture import Coordinate, Mixture
+from ..mixture.background import Uniform
 from ..rows.batch import Batch
 
 if TYPE_CHECKING:
@@ -107,6 +108,8 @@ def view(mixture: Mixture, coordinate: Coordinate, tail: float = TAIL) -> Limits
     heavy = line.weights >= HEAVY
     mean, reach = line.means[heavy, 0], REACH * np.sqrt(line.covariances[heavy, 0, 0])
     room = high - low
+    if isinstance(line.background, Uniform) and line.background_weight >= HEAVY:
+        return min(low, *line.background.low), max(high, *line.background.high)
     low = max(min([low, *(mean - reach)]), low - room)
     high = min(max([high, *(mean + reach)]), high + room)
     return float(low), float(high)
@@ -120,11 +123,11 @@ def views(
     if limits is not None and not isinstance(limits, Mapping):
         return list(limits)
     told = {mixture.indices(name)[0]: ends for name, ends in (limits or {}).items()}
-    found = []
+    shown = []
     for i, a in enumerate(mixture.indices(coordinates)):
         whole = view(mixture, a, tail)
-        found.append(told.get(a) or (whole if rows is None else with_rows(whole, rows[:, i])))
-    return found
+        shown.append(told.get(a) or (whole if rows is None else with_rows(whole, rows[:, i])))
+    return shown
 
 
 def span(mixture: Mixture, coordinate: Coordinate, tail: float = TAIL) -> Limits:

@@ -13,6 +13,7 @@ from ..mixture._mixture import Coordinate, Mixture
 from ..rows.batch import Batch
 from .axes import Array, covariances_of, name_axes, name_of, new_axes, rows_of, some, values_of
 from .convolving import GROUPS, NUMBERS, distribution, grouped
+from .flattening import flattened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -179,7 +180,7 @@ def cell_probability(pair: Mixture, edges: Sequence[Array], S: Array, groups: in
     Exact along the second coordinate; along the first each cell is cut finely enough for the narrowest components.
     Rows with nearly the same noise are taken together.
     """
-    total = np.zeros((len(edges[0]) - 1, len(edges[1]) - 1))
+    total, pair = np.zeros((len(edges[0]) - 1, len(edges[1]) - 1)), flattened(pair)
     for share, noise in grouped(S, groups):
         total += share * _cells(pair.weights, pair.means, pair.covariances + noise, edges)
     return total
@@ -189,17 +190,19 @@ def _probabilities(mixture: Mixture, batch: Batch) -> Array:
     """pit of one chunk of rows."""
     x = batch.x.T.double().numpy()
     S = np.einsum("npp->np", batch.covariance().double().numpy())
-    found = np.full(x.shape, np.nan)
+    probabilities = np.full(x.shape, np.nan)
     for a in range(batch.p):
         seen = np.isfinite(x[:, a])
+        weights = mixture.weights
         if batch.projection is None:
-            m, V = mixture.means[:, a], mixture.covariances[:, a, a]
+            line = flattened(mixture.marginal([a]))
+            weights, m, V = line.weights, line.means[:, 0], line.covariances[:, 0, 0]
         else:
             R = batch.projection[a].T.double().numpy()[seen]
             m, V = R @ mixture.means.T, np.einsum("nd,kde,ne->nk", R, mixture.covariances, R)
         noise = np.broadcast_to(S[:, a], len(x))[seen]
-        found[seen, a] = distribution(mixture.weights, m, np.maximum(V, 0.0) + noise[:, None], x[seen, a])
-    return found
+        probabilities[seen, a] = distribution(weights, m, np.maximum(V, 0.0) + noise[:, None], x[seen, a])
+    return probabilities
 
 
 def _uniform(ax: Axes, u: Array, bins: int) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from ..mixture._mixture import Mixture
+from .flattening import flattened
 
 Array = np.ndarray
 GROUPS = 64  # of rows with nearly the same noise
@@ -33,7 +34,7 @@ def noisy_density(line: Mixture, x: Array, variances: Array, groups: int = GROUP
     numpy.ndarray (m,)
         The density.
     """
-    total = np.zeros(len(x))
+    total, line = np.zeros(len(x)), flattened(line)
     for share, S in grouped(np.asarray(variances, dtype=float)[:, None, None], groups):
         sd = np.sqrt(line.covariances[:, 0, 0] + S[0, 0])
         sd = np.maximum(sd, 1e-9 * np.ptp(x))  # what has no width has no finite density: as narrow as can be drawn

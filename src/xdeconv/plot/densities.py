@@ -207,7 +207,7 @@ def _components(ax: Axes, line: Mixture, x: Array) -> None:
     from matplotlib.colors import to_rgba
 
     order = np.argsort(line.weights)
-    each = norm.pdf(x, line.means[order], np.sqrt(line.covariances[order, 0])) * line.weights[order, None]
+    each = norm.pdf(x, line.means[order], np.sqrt(line.covariances[order, 0])) * line.shares[order, None]
     colors = np.tile(to_rgba(COMPONENT), (line.k, 1))
     colors[:, 3] = opacity(line.weights)[order]
     curves = np.stack(np.broadcast_arrays(x, each), axis=-1)

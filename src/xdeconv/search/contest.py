@@ -1,4 +1,4 @@
-"""A contest of starts on few rows: many are fitted side by side for some passes, and the best go on.
+"""A contest of starts on few rows: many are fitted side by side for some passes, and the best continue.
 
 Where rows are few, EM from one start ends in one of many places that differ by a few nats, which no move of a component
 is sure to tell from chance; but passes cost next to nothing. Each start is a group of all rows with components of its
@@ -24,7 +24,7 @@ from .trials import em_step, penalty
 PAIRS = 100_000  # of row and component that a pass of all starts may cost
 MOST_STARTS = 24
 SAME = 0.1  # nats: of starts that are no further apart, one is enough
-HEATS = ((20, 8), (40, 3))  # passes, and how many starts go on after them
+HEATS = ((20, 8), (40, 3))  # passes, and how many starts continue after them
 
 
 def contest(
@@ -70,21 +70,24 @@ def _heat(
     parameters: Parameters, rows: kernels.RowsForGroups, passes: int, most: int, prior: Prior | None
 ) -> Parameters:
     """The best of some starts after some passes, the best first."""
-    everyone = _all_rows(rows.batch, len(parameters.means))
     total = float(rows.batch.total_weight())
     for _ in range(passes):
-        sums = kernels.accumulate_groups(*parameters, rows, everyone)
+        sums = kernels.accumulate_groups(*parameters, rows, _all_rows(rows.batch, parameters))
         parameters = em_step(parameters, sums, total, prior)
-    loglik = kernels.accumulate_groups(*parameters, rows, everyone).loglik.cpu() + penalty(parameters, prior)
+    last = kernels.accumulate_groups(*parameters, rows, _all_rows(rows.batch, parameters))
+    loglik = last.loglik.cpu() + penalty(parameters, prior)
     value = torch.where(loglik.isfinite(), loglik, -torch.inf)
     value, best = value.sort(descending=True, stable=True)
     unlike = value.diff(prepend=value.new_full((1,), torch.inf)).abs() > SAME * total / rows.batch.n
     return parameters.pick(best[unlike][:most].to(parameters.means.device))
 
 
-def _all_rows(batch: Batch, times: int) -> Groups:
-    """Every row in each of some groups, with nothing behind it."""
-    n = batch.n
+def _all_rows(batch: Batch, parameters: Parameters) -> Groups:
+    """Every row in each of some groups, with nothing behind it, or the background that its weights leave."""
+    n, times = batch.n, len(parameters.means)
     weight = torch.ones(n, dtype=torch.float64) if batch.weight is None else batch.weight.double().cpu()
-    nothing: Tensor = torch.full((times * n,), -torch.inf, dtype=torch.float64)
-    return Groups(torch.arange(n).repeat(times), n * torch.arange(times + 1), nothing, weight.repeat(times))
+    behind: Tensor = torch.full((times * n,), -torch.inf, dtype=torch.float64)
+    if batch.background is not None:
+        left = (1 - parameters.log_weights.double().exp().sum(1)).clamp(min=0.0).log().cpu()
+        behind = (left[:, None] + batch.background.double().cpu()).flatten()
+    return Groups(torch.arange(n).repeat(times), n * torch.arange(times + 1), behind, weight.repeat(times))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -44,12 +46,12 @@ def _split(mixture: Mixture, count: int, batch: Batch) -> Mixture:
     weights[chosen] /= 2
     means[chosen] += away
     covariances[chosen] = half
-    return Mixture(
-        np.concatenate([weights, weights[chosen]]),
-        np.concatenate([means, mixture.means[chosen] - away]),
-        np.concatenate([covariances, half]),
-        mixture.labels,
-        mixture.units,
+    return replace(
+        mixture,
+        weights=np.concatenate([weights, weights[chosen]]),
+        means=np.concatenate([means, mixture.means[chosen] - away]),
+        covariances=np.concatenate([covariances, half]),
+        meta={},
     )
 
 
@@ -57,7 +59,7 @@ def _gains(mixture: Mixture, shifts: np.ndarray, V: np.ndarray, batch: Batch) ->
     """What the log-likelihood of a batch gains (k, d) when one component is split along one axis."""
     log_weights, means, covariances = mixture.tensors(batch.device)
     joint = kernels.log_joint(log_weights, means, covariances, batch).double()
-    log_prob = joint.logsumexp(1, keepdim=True)
+    log_prob = mixture.log_density(batch).double()[:, None]
     others = torch.log1p(-(joint - log_prob).exp().clamp(max=1.0))
     weight = torch.ones(batch.n, device=batch.device) if batch.weight is None else batch.weight
 

@@ -12,7 +12,7 @@ from ..kernels.options import DEFAULT, Options
 from ..kernels.parameters import Parameters
 from ..methods.prior import Prior
 from ..rows.batch import Batch
-from .passes import em_passes
+from .passes import em_passes, shared
 from .pool import Pool
 from .trials import Change, Effort, removals, try_merges
 
@@ -81,10 +81,10 @@ def without(parameters: Parameters, chosen: list[Change]) -> Parameters:
     keep = [c for c in range(parameters.k) if c not in gone]
     parts = [parameters.pick(keep), *(change.new for change in chosen)]
     log_weights, means, covariances = (torch.cat(t) for t in zip(*parts, strict=True))
-    return Parameters(log_weights.log_softmax(0), means, covariances)
+    return Parameters(shared(log_weights, [parameters]), means, covariances)
 
 
 def joined(several: list[Parameters]) -> Parameters:
     """One mixture of the components of several, each with its share."""
     log_weights, means, covariances = (torch.cat(t) for t in zip(*several, strict=True))
-    return Parameters(log_weights.log_softmax(0), means, covariances)
+    return Parameters(shared(log_weights, several), means, covariances)

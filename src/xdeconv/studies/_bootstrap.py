@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.stats import norm
 
 from ..fitting._fit import NumericalTrouble, fit
+from ..fitting.beside import as_background
 from ..fitting.choosing import Show
 from ..fitting.history import Epoch
 from ..fitting.progress import describe_epoch
@@ -233,16 +234,19 @@ def bootstrap(
         raise ValueError(f"draws must be a whole number of at least 1, got {draws!r}")
     given = {"noise": noise, "error": error, "projection": projection, "weight": weight, "log_prior": log_prior}
     source = ArraySource(mixture.batch(data, **given, label=label))
-    found: list[Mixture] = []
+    background = options.pop("background", None)
+    if background is not None:
+        source = cast(ArraySource, as_background(background, source, None)[0])
+    mixtures: list[Mixture] = []
     with show_trials(verbose, draws) as show:
         try:
             for draw in range(draws):
-                found.append(_draw(source, mixture, seed, draw, show, {"method": EM(), **options}))
+                mixtures.append(_draw(source, mixture, seed, draw, show, {"method": EM(), **options}))
         except KeyboardInterrupt:
-            log.warning("interrupted with %d of %d draws done", len(found), draws)
-            if not found:
+            log.warning("interrupted with %d of %d draws done", len(mixtures), draws)
+            if not mixtures:
                 raise
-    return Bootstrap(mixture, tuple(found), interrupted=len(found) < draws)
+    return Bootstrap(mixture, tuple(mixtures), interrupted=len(mixtures) < draws)
 
 
 def matched(mixture: Mixture, to: Mixture) -> Mixture:
@@ -255,7 +259,7 @@ def matched(mixture: Mixture, to: Mixture) -> Mixture:
     """
     order = linear_sum_assignment(distances(to, mixture))[1]
     weights, means, V = (a[order] for a in (mixture.weights, mixture.means, mixture.covariances))
-    return Mixture(weights, means, V, mixture.labels, mixture.units, mixture.meta)
+    return replace(mixture, weights=weights, means=means, covariances=V)
 
 
 def distances(a: Mixture, b: Mixture) -> Array:

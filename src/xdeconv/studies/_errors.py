@@ -13,7 +13,6 @@ from scipy.stats import norm
 from torch import Tensor
 
 from ..catalog._open import open as open_catalog
-from ..fitting._fit import chosen_device
 from ..kernels.parameters import Parameters
 from ..methods import EM, Method
 from ..methods.chart import Chart
@@ -23,6 +22,7 @@ from ..mixture.asking import Asked
 from ..plot.axes import axis_title, new_axes, view
 from ..rows.batch import Batch
 from ..rows.data import Source, as_source
+from ..system.devices import chosen_device
 from ..system.text import measured
 from .bands import LEVELS, Band, checked_grid, checked_levels
 from .information import scores_of
@@ -360,6 +360,8 @@ def errors(
     if method is not None and not isinstance(method, Method):
         raise ValueError(f"method must be an xd.EM(...) or xd.SGD(...), got {method!r}")
     data = data if columns is None else open_catalog(data, columns)
+    if mixture.background is not None:
+        raise ValueError("standard errors beside a background are not known: xd.bootstrap(data, mixture) gives them")
     given = {"noise": noise, "error": error, "projection": projection, "weight": weight, "log_prior": log_prior,
              "label": label}  # fmt: skip
     asked = Asked(mixture.d, mixture.labels, mixture.units, mixture.meta or {})

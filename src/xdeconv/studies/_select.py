@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..fitting._fit import FitResult, fit
+from ..fitting.beside import as_background
 from ..fitting.choosing import (
     FOLDS,
     HELD_OUT,
@@ -25,6 +26,7 @@ from ..fitting.choosing import (
 from ..fitting.judging import parts_of
 from ..fitting.walking import ladder
 from ..methods import described
+from ..mixture.background import Background
 from ..rows.data import Source, as_source
 from .trials import Results, new_axes, show_trials
 
@@ -217,6 +219,7 @@ def select(
     """
     sizes = None if components is None else _sizes(components)
     source = as_source(data, noise=noise, error=error, projection=projection, weight=weight)
+    source, options = _with_densities(source, options)
     if criterion is None:
         criterion = "held-out" if validation is not None else "cv" if folds is not None else usual_criterion(source)
     rule = usual_rule(criterion) if rule is None else rule
@@ -232,6 +235,14 @@ def select(
     with show_trials(verbose, len(wanted) * len(parts)) as show:
         choosing = Choosing(fit, options | {"seed": seed}, parts, criterion, rule, warm, kept, show)
         return _chosen(choosing, source, sizes, results)
+
+
+def _with_densities(source: Source, options: dict[str, Any]) -> tuple[Source, dict[str, Any]]:
+    """Log-densities per row of a background go with the rows, which each fit sees a part of."""
+    background = options.get("background")
+    if background is None or isinstance(background, Background):
+        return source, options
+    return as_background(background, source, None)[0], {k: v for k, v in options.items() if k != "background"}
 
 
 def _chosen(choosing: Choosing, source: Source, sizes: Sequence[int] | None, path: Any) -> Selection:
@@ -277,9 +288,9 @@ def _sizes(components: Iterable[int]) -> list[int]:
 
 def _refuse_words(criterion: str, rule: str, options: Mapping[str, Any]) -> None:
     if criterion not in NAMES:
-        raise ValueError(f"criterion {criterion!r} is none of {', '.join(NAMES)}")
+        raise ValueError(f"criterion must be one of {', '.join(NAMES)}, got {criterion!r}")
     if rule not in ("best", "one-se") or (rule == "one-se" and criterion in ("bic", "aic")):
-        raise ValueError(f"rule {rule!r} is none of best and, for held-out and cv, one-se")
+        raise ValueError(f"rule must be best or, for held-out and cv, one-se, got {rule!r}")
     refused = [name for name in OWN if name in options]
     if refused:
         raise ValueError(f"a selection makes many fits, so {', '.join(refused)} cannot be given; results= keeps them")

@@ -1,4 +1,4 @@
-"""Trials: the single fits of a longer study. They are shown as they pass, and kept so that a study can go on."""
+"""Trials: the single fits of a longer study. They are shown as they pass, and kept so that a study can be resumed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..fitting.choosing import Kept, Show, Trial
 from ..fitting.state import refuse_other_settings
 from ..mixture._mixture import Mixture
+from ..mixture.storing import restored, saved
 from ..system.files import write_atomically
 from ..system.progress import progress_of_call
 
@@ -56,10 +59,10 @@ class Results(Kept):
             facts = json.loads(head)
             if facts["format"] != FORMAT:
                 raise ValueError(f"its format is {facts['format']!r}, not {FORMAT!r}")
-            found, trials = dict(facts["settings"]), [_trial(line) for line in lines]
+            settings, trials = dict(facts["settings"]), [_trial(line) for line in lines]
         except (ValueError, KeyError, TypeError) as problem:
-            raise ValueError(f"{path} holds no results of a selection, or is damaged: {problem}") from problem
-        refuse_other_settings(path, found, self.settings)
+            raise ValueError(f"{path} does not hold the results of a selection, or is damaged: {problem}") from problem
+        refuse_other_settings(path, settings, self.settings)
         self.lines += lines
         self.trials = {trial.key: trial for trial in trials}
 
@@ -81,12 +84,12 @@ def new_axes() -> Axes:
 
 
 def _line(trial: Trial) -> str:
-    mixture = trial.mixture
-    arrays = {name: getattr(mixture, name).tolist() for name in ("weights", "means", "covariances")}
-    facts = {name: getattr(mixture, name) for name in ("labels", "units", "structure")}
-    return json.dumps({**vars(trial), "mixture": arrays | facts})
+    kept = saved(trial.mixture.with_(meta={}))
+    arrays = {name: array.tolist() for name, array in kept.arrays.items()}
+    return json.dumps({**vars(trial), "mixture": {"arrays": arrays, "facts": kept.facts}})
 
 
 def _trial(line: str) -> Trial:
     facts = json.loads(line)
-    return Trial(**{**facts, "mixture": Mixture(**facts["mixture"])})
+    arrays = {name: np.array(values) for name, values in facts["mixture"]["arrays"].items()}
+    return Trial(**{**facts, "mixture": restored(Mixture, arrays, facts["mixture"]["facts"])})

@@ -18,6 +18,7 @@ import numpy as np
 
 from ...fitting.history import KEPT
 from ...mixture._mixture import Mixture
+from ...mixture.background import Uniform
 from ...system.files import write_atomically
 from ..axes import span
 
@@ -30,7 +31,8 @@ def explore(mixture: Mixture, path: str | os.PathLike[str], *, title: str = "Mix
     """Write a page in which a mixture can be explored: choose two coordinates, fix others, and see the density change.
 
     The file is complete: it opens from disk, asks nothing of a network, and computes conditionals in closed form in the
-    browser. It shows the components, the history of the fit and what the mixture's ``meta`` says of data and settings.
+    browser. It shows the components, a background's share, the history of the fit and what the mixture's ``meta`` says
+    of data and settings; numbers have the digits that their widths deserve, and all when pointed at.
 
     Parameters
     ----------
@@ -69,12 +71,13 @@ def page(mixture: Mixture, title: str = "Mixture") -> str:
         "script": script,
         "data": embedded(facts(mixture, title)),
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _text("page.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _text("page.html"))
 
 
 def facts(mixture: Mixture, title: str = "Mixture") -> dict[str, Any]:
     """What the page knows, as JSON: arrays are float64 in base64, covariances as packed lower triangles."""
     meta = {name: value for name, value in (mixture.meta or {}).items() if name != "history"}
+    background, mixture = _background(mixture), mixture.with_(background=None)
     a, b = np.tril_indices(mixture.d)
     return {
         "title": title,
@@ -87,6 +90,8 @@ def facts(mixture: Mixture, title: str = "Mixture") -> dict[str, Any]:
         "weights": packed(mixture.weights),
         "means": packed(mixture.means),
         "covariances": packed(mixture.covariances[:, a, b]),
+        "structure": mixture.structure,
+        "background": background,
         "history": _history((mixture.meta or {}).get("history")),
         "meta": meta,
     }
@@ -127,10 +132,19 @@ def _range(mixture: Mixture, coordinate: int) -> list[float]:
     return [low - room, high + room]
 
 
-def _history(found: Any) -> Any:
+def _background(mixture: Mixture) -> dict[str, Any] | None:
+    """The weight of what else makes rows, and its box where it is one; or null."""
+    beside = mixture.background
+    if beside is None:
+        return None
+    box = {"low": list(beside.low), "high": list(beside.high)} if isinstance(beside, Uniform) else {}
+    return {"weight": mixture.background_weight, **box}
+
+
+def _history(history: Any) -> Any:
     """The columns of the history, or null."""
-    known = isinstance(found, Mapping) and all(isinstance(found.get(name), list) for name in KEPT)
-    return {name: found[name] for name in KEPT} if known else None
+    known = isinstance(history, Mapping) and all(isinstance(history.get(name), list) for name in KEPT)
+    return {name: history[name] for name in KEPT} if known else None
 
 
 def _policy(style: str, script: str) -> str:

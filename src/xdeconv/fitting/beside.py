@@ -1,0 +1,138 @@
+"""What else makes rows: a background, and its log-density of every row that a fit goes through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor
+
+from ..mixture._mixture import Mixture
+from ..mixture.background import Background, Rows
+from ..rows import checks
+from ..rows.batch import Batch
+from ..rows.data import ArraySource, Source, View
+from ..system.files import checksum
+
+FIRST_SHARE = 0.1  # of all rows, that a background has before the first pass
+
+
+@dataclass(frozen=True)
+class BesideSource(View):
+    """A stream whose batches get the log-densities of a background as they come."""
+
+    background: Background
+
+    @property
+    def read_again(self) -> bool:
+        """Compact forms of rows have no place for them."""
+        return True
+
+    @property
+    def remote(self) -> bool:
+        return self.source.remote
+
+    def stamp(self) -> dict[str, Any]:
+        """That of the rows, and what stands beside them."""
+        return {**self.source.stamp(), "background": told(self.background)}
+
+    def arranged(self, batch_rows: int | None, seed: int) -> BesideSource:
+        """The same rows, cut otherwise."""
+        return replace(self, source=self.source.arranged(batch_rows, seed))
+
+    def batches(self, epoch: int, *, rank: int = 0, world: int = 1) -> Iterator[Batch]:
+        """One pass."""
+        return map(self._with, self.source.batches(epoch, rank=rank, world=world))
+
+    def sample(self, size: int, seed: int) -> Batch:
+        """Some rows from all over, shuffled."""
+        return self._with(self.source.sample(size, seed))
+
+    def split(self, fraction: float, seed: int) -> tuple[Source, Source]:
+        """Rows to fit, and rows to hold out."""
+        train, held = self.source.split(fraction, seed)
+        return beside(train, self.background), beside(held, self.background)
+
+    def sum(self, function: Callable[[Batch], Tensor], *, rank: int = 0, world: int = 1) -> Tensor:
+        """The sum of function(batch) over a rank's rows, where they live."""
+        return self.source.sum(lambda batch: function(self._with(batch)), rank=rank, world=world)
+
+    def _with(self, batch: Batch) -> Batch:
+        return replace(batch, background=self.background.log_density(batch))
+
+
+def told(background: Background | None) -> str | None:
+    """A background as text that is the same whenever it is."""
+    if not isinstance(background, Mixture):
+        return None if background is None else repr(background)
+    own = checksum(background.shares, background.means, background.covariances)
+    return f"{background!r} {own} beside {told(background.background)}"
+
+
+def beside(source: Source, background: Background | None) -> Source:
+    """A source whose batches have the log-densities of a background: once for rows in memory, as they come in streams.
+
+    Rows that carry log-densities of their own keep them.
+    """
+    if background is None or isinstance(background, Rows):
+        return source
+    if isinstance(source, ArraySource):
+        return replace(source, batch=replace(source.batch, background=background.log_density(source.batch)))
+    return BesideSource(source, background)
+
+
+def as_background(background: Any, source: Source, given: Mixture | None) -> tuple[Source, Background | None]:
+    """The rows with their background, and what it is, from what a user said, or the mixture that a fit starts from."""
+    carried = isinstance(source, ArraySource) and source.batch.background is not None
+    if background is None and carried:
+        return source, Rows()
+    if background is None and isinstance(given, Mixture) and given.background is not None:
+        background = given.background
+    if background is None:
+        return source, None
+    if isinstance(background, Rows):
+        if not carried:
+            known = "the mixture's background was given as log-densities per row"
+            raise ValueError(f"{known}: give background= for these rows")
+        return source, background
+    if isinstance(background, Background):
+        _refuse_other(background, source)
+        return beside(source, background), background
+    if isinstance(background, str) or not isinstance(source, ArraySource):
+        wanted = "an xd.Uniform, an xd.Mixture, or log-densities per row of an array or a table in memory"
+        raise ValueError(f"background must be {wanted}, got {background!r}")
+    density = checks.background(background, source.rows)
+    assert density is not None
+    return replace(source, batch=replace(source.batch, background=density.to(source.batch.x))), Rows()
+
+
+def _refuse_other(background: Background, source: Source) -> None:
+    """Refuse a background of other coordinates, and a box for rows that are projections, before any work."""
+    if background.d != source.dim:
+        raise ValueError(f"the background has {background.d} dimensions and the data {source.dim}")
+    if isinstance(background, Mixture):
+        theirs, ours = (background.labels, background.units), (source.labels, source.units)
+        for what, a, b in zip(("of", "in"), theirs, ours, strict=True):
+            if a and b and tuple(a) != tuple(b):
+                raise ValueError(f"the background is {what} {list(a)} and the data {what} {list(b)}")
+    background.log_density(source.sample(1, 0))
+
+
+def held_out_beside(held_out: Source | None, background: Background | None) -> Source | None:
+    """Rows held out with their background."""
+    if held_out is None or background is None:
+        return held_out
+    lacks = not isinstance(held_out, ArraySource) or held_out.batch.background is None
+    if isinstance(background, Rows) and lacks:
+        known = "background is given as log-densities per row"
+        raise ValueError(f"{known}: give validation=dict(X=..., background=...) too")
+    return beside(held_out, background) if lacks else held_out
+
+
+def with_share(mixture: Mixture, background: Background | None) -> Mixture:
+    """A mixture to start from, as a fit carries it: its background is that of the rows, if there is one."""
+    if background is None:
+        return mixture.with_(background=None)
+    share = mixture.background_weight if mixture.background is not None else FIRST_SHARE
+    return mixture.with_(background=Rows(), background_weight=share)
