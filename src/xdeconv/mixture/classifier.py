@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .. import kernels
 from ..rows import checks
 from ._mixture import Mixture, refuse_nan
 
@@ -168,13 +167,12 @@ class Classifier:
     def _log_likelihoods(self, X: Any, noise: Any, projection: Any, error: Any) -> Array:
         """(n, classes), read batch by batch as the first class reads rows."""
         first = next(iter(self.mixtures.values()))
-        parameters = [mixture.tensors() for mixture in self.mixtures.values()]
         found: list[Array] = []
         for batch in first.batches(X, noise, projection, error=error):
             start = sum(map(len, found))
-            each = [refuse_nan(kernels.log_prob(*mixture, batch), start).numpy() for mixture in parameters]
+            each = [refuse_nan(mixture.log_density(batch), start).numpy() for mixture in self.mixtures.values()]
             found.append(np.stack(each, axis=1))
-        return np.concatenate(found) if found else np.zeros((0, len(parameters)))
+        return np.concatenate(found) if found else np.zeros((0, len(self.mixtures)))
 
     def _fitted(self, likelihoods: Array) -> Array:
         """Log-priors (1, classes) that make rows likeliest."""
