@@ -152,12 +152,18 @@ class Page:
 
     def shown(self) -> dict[str, tuple[float, float]]:
         """Mean and standard deviation of each free coordinate, as the page says them."""
-        found = self("return [...document.querySelectorAll('.coordinate')].map(r => [r.dataset.coordinate,"
-                     "r.querySelector('.mean').textContent, r.querySelector('.sd').textContent])")  # fmt: skip
-        return {name: (number(mean), number(sd)) for name, mean, sd in found if mean}
+        found = self(
+            "return [...document.querySelectorAll('.coordinate')].map(r => [r.dataset.coordinate,"
+            "...['.mean', '.sd'].map(c => r.querySelector(c).title), r.querySelector('.free').hidden])"
+        )
+        return {name: (number(mean), number(sd)) for name, mean, sd, hidden in found if not hidden}
 
     def text(self, name: str) -> str:
         return self("return document.getElementById(arguments[0]).textContent", name)
+
+    def title(self, name: str) -> str:
+        """What is said when it is pointed at: numbers with all digits."""
+        return self("return document.getElementById(arguments[0]).title", name)
 
     def log(self) -> list:
         return self.browser.get_log("browser")
@@ -195,7 +201,7 @@ def test_numbers_are_those_of_condition(browser, tmp_path):
     assert_same(page.shown(), given)
     row = np.array([[np.nan, np.nan, 0.5, -1.25]])
     evidence = mixture.log_prob(row, error=np.array([[0.0, 0.0, 0.0, 0.75]]))[0]
-    assert number(page.text("evidence")) == pytest.approx(evidence, rel=1e-6)
+    assert number(page.title("evidence")) == pytest.approx(evidence, rel=1e-6)
     assert page.text("python") == (
         'mixture.condition({"axis 2": 0.5, "axis 3": -1.25}, error={"axis 2": 0, "axis 3": 0.75})'
         '.marginal(["axis 0", "axis 1"])'
@@ -213,14 +219,14 @@ def test_the_density_under_the_cursor_is_that_of_the_model(browser, tmp_path):
     page.enter(2, 0.25)
     page.settle()
     given = mixture.condition({2: 0.25}).marginal(["axis 3", "axis 1"])
-    middle = np.array([np.mean(facts(mixture)["ranges"][a]) for a in (3, 1)])
-    step = np.array([np.ptp(facts(mixture)["ranges"][3]) / 100, 0.0])
+    view = np.array(page("return [view.x, view.y]"))
+    middle, step = view.mean(axis=1), np.array([np.ptp(view[0]) / 100, 0.0])
     page("const c = document.getElementById('density'); c.focus();"
          "c.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight'}))")  # fmt: skip
     page.settle()
-    density = number(re.search(r"density ([^,]+),", page.text("cursor"))[1])
+    density = number(page.title("cursor").removeprefix("density "))
     assert density == pytest.approx(np.exp(given.log_prob((middle + step)[None]))[0], rel=1e-6)
-    likeliest = int(re.search(r"component (\d+)", page.text("cursor"))[1]) - 1
+    likeliest = int(re.search(r"component (\d+)", page.text("cursor"))[1])
     assert likeliest == given.responsibilities((middle + step)[None])[0].argmax()
 
 
@@ -252,17 +258,17 @@ def test_components_are_listed_and_highlighted_by_keyboard(browser, tmp_path):
     page.settle()
     weights = mixture.condition({3: 1.0}).weights
     items = browser.find_elements(By.CSS_SELECTOR, "#components li")
-    order = [int(item.find_element(By.CLASS_NAME, "number").text) - 1 for item in items]
+    order = [int(item.find_element(By.CLASS_NAME, "number").text) for item in items]
     assert order == list(np.argsort(-weights))
     shares = [float(item.find_element(By.CLASS_NAME, "share").text.split()[0]) for item in items]
     np.testing.assert_allclose(shares, 100 * np.sort(weights)[::-1], rtol=1e-3)
     page("document.querySelector('#components li[tabindex=\"0\"]').focus()")
     browser.switch_to.active_element.send_keys(Keys.ARROW_DOWN)
     page.settle()
-    assert page.text("detail-name") == f"Component {order[1] + 1}"
-    assert number(page.text("detail-weight")) == pytest.approx(weights[order[1]], rel=1e-6)
-    assert number(page.text("detail-whole")) == pytest.approx(mixture.weights[order[1]], rel=1e-6)
-    assert browser.find_element(By.CSS_SELECTOR, "[aria-selected=true]").text.startswith(str(order[1] + 1))
+    assert page.text("detail-name") == f"Component {order[1]}"
+    assert number(page.title("detail-weight")) == pytest.approx(weights[order[1]], rel=1e-6)
+    assert number(page.title("detail-whole")) == pytest.approx(mixture.weights[order[1]], rel=1e-6)
+    assert browser.find_element(By.CSS_SELECTOR, "[aria-selected=true]").text.startswith(str(order[1]))
 
 
 @pytest.mark.browser
@@ -274,8 +280,8 @@ def test_everything_can_be_reached_by_keyboard(browser, tmp_path):
     for _ in range(40):
         browser.switch_to.active_element.send_keys(Keys.TAB)
         reached.add(page("const e = document.activeElement; return e.id || e.ariaLabel || e.role"))
-    assert {"theme", "axis-x", "swap", "axis-y", "reset", "density", "every", "option", "fix axis 2", "value of axis 3",
-            "error of axis 3"} <= reached  # fmt: skip
+    assert {"theme", "axis-x", "swap", "axis-y", "reset", "density", "every", "whole", "option", "fix axis 2",
+            "value of axis 3", "error of axis 3"} <= reached  # fmt: skip
 
 
 @pytest.mark.browser
@@ -356,4 +362,54 @@ def test_512_components_in_7_dimensions_follow_a_slider(browser, tmp_path):
             break
     assert best < 1000 / 30
     page.settle()
+    assert page.log() == []
+
+
+@pytest.mark.browser
+def test_numbers_have_the_digits_that_their_widths_deserve(browser, tmp_path):
+    page = Page(browser, example(), tmp_path / "page.html")
+    cases = [
+        (0.22672345, 0.32593359),
+        (0.22672345, 0.032593359),
+        (-11871.3, 423.0),
+        (3.25, 0.0),
+        (5e-12, 1e-12),
+        (-0.001, 0.3),
+    ]
+    found = page("return arguments[0].map((pair) => measured(...pair))", cases)
+    assert found == [["0.23", "0.33"], ["0.227", "0.033"], ["−11870", "420"], ["3.25", "0"], ["5e−12", "1e−12"],
+                     ["0.00", "0.30"]]  # fmt: skip
+
+
+@pytest.mark.browser
+def test_the_view_is_where_the_density_is(browser, tmp_path):
+    far = Mixture([0.99, 0.01], [[0, 0], [0, 0]], [np.eye(2), 1e4 * np.eye(2)], ["x", "y"])
+    page = Page(browser, far, tmp_path / "page.html")
+    low, high = page("return view.x")
+    assert -6 < low < -2 < 2 < high < 6
+    page("document.getElementById('whole').click()")
+    page.settle()
+    assert page("return view.x") == pytest.approx(facts(far)["ranges"][0])
+
+
+@pytest.mark.browser
+def test_the_view_follows_a_density_that_left_it(browser, tmp_path):
+    line = 0.99 * np.ones((3, 3)) + 0.01 * np.eye(3)
+    page = Page(browser, Mixture([1.0], [[0, 0, 0]], [line], ["x", "y", "z"]), tmp_path / "page.html")
+    before = page("return view.x")
+    page.enter(2, 2.4)
+    page.settle()
+    low, high = page("return view.x")
+    assert low < 2.376 < high
+    assert high - low < 0.5 * (before[1] - before[0])
+
+
+@pytest.mark.browser
+def test_a_background_and_a_structure_are_told(browser, tmp_path):
+    mixture = Mixture([1.0], [[5.0, 5.0]], [0.01 * np.eye(2)], ["x", "y"], background=xd.Uniform([0, 0], [10, 10]),
+                      background_weight=0.25, structure="diagonal")  # fmt: skip
+    page = Page(browser, mixture, tmp_path / "page.html")
+    expected = "1 Gaussian in 2 dimensions, covariances diagonal, and a background with 25 % of all rows"
+    assert page.text("about") == expected
+    assert "uniform in the dashed box" in page.text("background")
     assert page.log() == []

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from .. import kernels
 from ..kernels.options import Options
+from ..kernels.parameters import Factors
 from ..kernels.parameters import Parameters as Gaussians
 from ..kernels.stats import Stats
 from ..mixture.tails import StudentT
@@ -25,17 +26,23 @@ def summed(source: Source, function: Callable[[Batch], Tensor], size: int, devic
     return sum_over_ranks(nothing + source.sum(function, rank=rank(), world=world()).to(device))
 
 
-def sums_of(batch: Batch, parameters: Parameters, options: Options, tails: StudentT | None = None) -> Stats:
+def sums_of(
+    batch: Batch, parameters: Parameters, options: Options, factors: Factors | None = None,
+    tails: StudentT | None = None,
+) -> Stats:  # fmt: skip
     """The sums that methods learn from; of components with tails, those of all their scales pulled back."""
     if tails is None:
-        return kernels.accumulate(*parameters, batch, options)
+        return kernels.accumulate(*parameters, batch, options, factors)
     own = Gaussians(*parameters)
     return tails.pulled_back(kernels.accumulate(*tails.expanded(own), tails.rows(batch), options), own.covariances)
 
 
-def stats_of(batch: Batch, parameters: Parameters, options: Options, tails: StudentT | None = None) -> Tensor:
+def stats_of(
+    batch: Batch, parameters: Parameters, options: Options, factors: Factors | None = None,
+    tails: StudentT | None = None,
+) -> Tensor:  # fmt: skip
     """The same, as :class:`xdeconv.kernels.stats.Stats` packs them."""
-    return sums_of(batch, parameters, options, tails).packed
+    return sums_of(batch, parameters, options, factors, tails).packed
 
 
 def score_of(batch: Batch, parameters: Parameters, options: Options, tails: StudentT | None = None) -> Tensor:

@@ -51,7 +51,7 @@ class Steps:
 
     def _sums(self, state: Any, batch: Batch) -> Stats:
         tails = None if self.tails is None else self.tails.at(state.numbers())
-        return sums_of(batch, state.parameters(), self.options, tails)
+        return sums_of(batch, state.parameters(), self.options, state.factors, tails)
 
     def run(self, state: Any, batches: Iterator[Batch]) -> Iterator[Any]:
         """The states after one batch and the next; of several ranks, a batch is the union of theirs."""
@@ -63,10 +63,10 @@ class Steps:
         while True:
             batch: Batch | None = next(batches, None)
             k, d = state.parameters().means.shape
-            extra, heavy = len(state.numbers()), self.tails is not None
+            extra, heavy, whole = len(state.numbers()), self.tails is not None, state.factors is None
             nothing = torch.zeros(Stats.size(k, d, extra, heavy), dtype=torch.float64, device=self.device)
             # other ranks may have more: this one adds nothing to theirs
-            stats = Stats(nothing, k, d, True, extra, heavy) if batch is None else self._sums(state, batch)
+            stats = Stats(nothing, k, d, whole, extra, heavy) if batch is None else self._sums(state, batch)
             told = sum_over_ranks(torch.cat([stats.packed, stats.packed.new_full((1,), float(batch is not None))]))
             if told[-1] == 0:
                 return

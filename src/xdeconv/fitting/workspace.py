@@ -99,11 +99,14 @@ class Workspace:
         """The state after one pass, and the mean log-likelihood that the pass met; minibatches tell each state."""
         if self.steps is None:
             k, d = self.plan.components, self.raw.dim
-            numbers, tails = state.numbers(), self.plan.tails
+            numbers, factors, tails = state.numbers(), state.factors, self.plan.tails
             now = None if tails is None else tails.at(numbers)
-            work = partial(stats_of, parameters=state.parameters(), options=self.plan.options, tails=now)
-            shape = (k, d, len(numbers), tails is not None)
-            whole = Stats(self.summed(self.train, work, Stats.size(*shape)), k, d, True, *shape[2:])
+            work = partial(
+                stats_of, parameters=state.parameters(), options=self.plan.options, factors=factors, tails=now
+            )
+            extra, heavy = len(numbers), tails is not None
+            packed = self.summed(self.train, work, Stats.size(k, d, extra, heavy))
+            whole = Stats(packed, k, d, heavy or factors is None, extra, heavy)
             return self.method.update(state, whole, self.total), float(whole.loglik / whole.rows)
         self.steps.begin()
         for after in self.steps.run(state, self.part(epoch)):

@@ -17,7 +17,7 @@ from .contract import Method, State
 from .fixed import Fixed, refuse_other_kinds, share_among_free
 from .prior import Prior
 from .schedule import Schedule, at_epoch, checked_schedule
-from .structures import FULL, Covariances, Structure, as_structure
+from .structures import FULL, Covariances, LowRank, Structure, as_structure
 
 ROUNDING = 2.0**-51
 SMALLEST = 1e-300
@@ -171,7 +171,7 @@ class EM(Method):
     @property
     def recordable(self) -> bool:
         """No decision reads a number of the device; masks of fixed parameters are made on the host."""
-        return self.fixed is None
+        return self.fixed is None and not isinstance(self.covariance, LowRank)  # whose factors are found on the host
 
     def owned(self, state: EMState) -> EMState:
         """A state with tensors of its own."""

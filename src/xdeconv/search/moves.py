@@ -24,6 +24,7 @@ from ..system.progress import tell
 from .aim import structure_of
 from .passes import em_passes, shared, total_log_prob
 from .pool import Pool
+from .splits import WAYS
 from .trials import Change, Effort, removals, try_merges, try_splits
 
 FEWEST_SWEEPS = 8
@@ -56,8 +57,8 @@ class Moves:
     pairs : int, default 3
         Merges tried per component.
     gain : float, default 1e-4
-        What a move must add to the mean log-likelihood of the pool; and in all at least 1 + d + d (d + 1) / 2 nats,
-        since a component has so many free numbers that fit some noise.
+        What a move must add to the mean log-likelihood of the pool; and in all at least what the best of all trials
+        gains by chance, given the free numbers of a component.
     pool_rows : int, default 131_072
         At most so many rows that moves are tried on: a fresh sample for each search of a larger data set.
     criterion : str, default "gain"
@@ -171,10 +172,11 @@ class Search:
         return value if np.isfinite(value) and sound else -np.inf
 
     def _least(self, parameters: Parameters) -> float:
-        """What a move must add to the pool's log-likelihood: no less than so many free numbers gain by chance."""
+        """What a move must add to the pool's log-likelihood: no less than the best of all trials gains by chance."""
         d = parameters.d
         each = self._weight() / max(self.batch.n, 1)  # weights may have any unit
-        return max(self.moves.gain * self._weight(), each * (1 + d + structure_of(self.prior).of_one(d)))
+        chance = gain_by_chance(1 + d + structure_of(self.prior).of_one(d), WAYS * parameters.k)
+        return max(self.moves.gain * self._weight(), each * chance)
 
     def _weight(self) -> float:
         return float(self.batch.total_weight())
@@ -192,6 +194,19 @@ class Search:
 
     def _forget_all(self) -> None:
         self.splits, self.merges = {}, {}
+
+
+def gain_by_chance(numbers: float, trials: int) -> float:
+    """Nats that the best of some trials gains where there is nothing to find, each with so many free numbers.
+
+    Such a gain is half a chi-square, which exceeds P / 2 + sqrt(P t) + t with a probability below exp(-t) (Laurent and
+    Massart 2000): t = log(trials).
+
+    >>> round(gain_by_chance(6, 40), 1)
+    11.4
+    """
+    t = np.log(trials)
+    return float(numbers / 2 + np.sqrt(numbers * t) + t)
 
 
 def _neighbours(parameters: Parameters, components: list[int], each: int) -> list[int]:

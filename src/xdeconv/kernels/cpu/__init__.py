@@ -14,6 +14,7 @@ from ...rows.batch import Batch
 from ...system.threads import threads, together
 from ..groups import Groups, GroupSums
 from ..options import DEFAULT, Options
+from ..parameters import Factors
 from ..stats import Stats
 from .merge import InOrder
 from .triangles import inverse, unwhitened
@@ -49,6 +50,22 @@ def accumulate(
     run = _Run(log_weights, means, covariances, batch, SUMS, options.skip)
     sums, totals = run.chunks()
     return _stats(totals, sums, run.whitening, run.kind)
+
+
+def takes_factors(batch: Batch, rank: int) -> bool:
+    """Whether sums for covariances of low rank have a way of their own."""
+    from . import low_rank
+
+    return low_rank.takes(batch, rank)
+
+
+def accumulate_factors(
+    log_weights: Tensor, means: Tensor, factors: Factors, batch: Batch, options: Options = DEFAULT
+) -> Stats:
+    """The same for covariances F F^T + D; G is right where they read it."""
+    from . import low_rank
+
+    return low_rank.accumulate(log_weights, means, factors, batch, options)
 
 
 def for_groups(batch: Batch, d: int) -> GroupRows:

@@ -18,6 +18,7 @@ import numpy as np
 
 from ...fitting.history import KEPT
 from ...mixture._mixture import Mixture
+from ...mixture.background import Uniform
 from ...system.files import write_atomically
 from ..axes import span
 
@@ -30,7 +31,8 @@ def explore(mixture: Mixture, path: str | os.PathLike[str], *, title: str = "Mix
     """Write a page in which a mixture can be explored: choose two coordinates, fix others, and see the density change.
 
     The file is complete: it opens from disk, asks nothing of a network, and computes conditionals in closed form in the
-    browser. It shows the components, the history of the fit and what the mixture's ``meta`` says of data and settings.
+    browser. It shows the components, a background's share, the history of the fit and what the mixture's ``meta`` says
+    of data and settings; numbers have the digits that their widths deserve, and all when pointed at.
 
     Parameters
     ----------
@@ -75,10 +77,7 @@ def page(mixture: Mixture, title: str = "Mixture") -> str:
 def facts(mixture: Mixture, title: str = "Mixture") -> dict[str, Any]:
     """What the page knows, as JSON: arrays are float64 in base64, covariances as packed lower triangles."""
     meta = {name: value for name, value in (mixture.meta or {}).items() if name != "history"}
-    if mixture.background is not None:
-        beside = f"{mixture.background_weight:.3g} of all rows are of {mixture.background!r}"
-        meta = {"background": f"{beside}; the page shows the components", **meta}
-    mixture = mixture.with_(background=None)
+    background, mixture = _background(mixture), mixture.with_(background=None)
     a, b = np.tril_indices(mixture.d)
     return {
         "title": title,
@@ -91,6 +90,8 @@ def facts(mixture: Mixture, title: str = "Mixture") -> dict[str, Any]:
         "weights": packed(mixture.weights),
         "means": packed(mixture.means),
         "covariances": packed(mixture.covariances[:, a, b]),
+        "structure": mixture.structure,
+        "background": background,
         "history": _history((mixture.meta or {}).get("history")),
         "meta": meta,
     }
@@ -129,6 +130,15 @@ def _range(mixture: Mixture, coordinate: int) -> list[float]:
     low, high = span(mixture, coordinate, TAIL)
     room = 0.02 * (high - low)
     return [low - room, high + room]
+
+
+def _background(mixture: Mixture) -> dict[str, Any] | None:
+    """The weight of what else makes rows, and its box where it is one; or null."""
+    found = mixture.background
+    if found is None:
+        return None
+    box = {"low": list(found.low), "high": list(found.high)} if isinstance(found, Uniform) else {}
+    return {"weight": mixture.background_weight, **box}
 
 
 def _history(found: Any) -> Any:

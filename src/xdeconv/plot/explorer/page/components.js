@@ -8,7 +8,7 @@ function listComponents() {
     const item = list.children[i];
     const share = here.weights[j];
     item.dataset.component = j;
-    item.children[0].textContent = j + 1;
+    item.children[0].textContent = j; // as `xdeconv info` and `members` number them
     item.children[1].firstChild.style.transform = `scaleX(${share / heaviest})`;
     item.children[2].textContent = share >= 1e-6 ? `${(100 * share).toPrecision(4)} %` : "0 %";
     item.setAttribute("aria-selected", j === state.highlight);
@@ -56,12 +56,14 @@ function showDetail() {
   }
   const [j, f] = [state.highlight, here.f];
   $("detail").hidden = false;
-  $("detail-name").textContent = `Component ${j + 1}`;
-  $("detail-weight").textContent = shown(here.weights[j]);
-  $("detail-whole").textContent = shown(mixture.weights[j]);
-  $("detail-rows").replaceChildren(...here.free.map((a, e) =>
-    element("tr", {}, element("th", { scope: "row", textContent: facts.labels[a] }),
-      element("td", { textContent: brief(here.means[j * f + e]) }),
-      element("td", { textContent: `± ${brief(Math.sqrt(here.covariances[j * f * f + e * f + e]))}` }),
-      element("td", { className: "unit", textContent: facts.units[a] }))));
+  $("detail-name").textContent = `Component ${j}`;
+  exact($("detail-weight"), brief(here.weights[j]), here.weights[j]);
+  exact($("detail-whole"), brief(mixture.weights[j]), mixture.weights[j]);
+  $("detail-rows").replaceChildren(...here.free.map((a, e) => {
+    const pair = [here.means[j * f + e], Math.sqrt(here.covariances[j * f * f + e * f + e])];
+    const [mean, sd] = measured(...pair);
+    return element("tr", {}, element("th", { scope: "row", textContent: facts.labels[a] }),
+      exact(element("td"), mean, pair[0]), exact(element("td"), `± ${sd}`, pair[1]),
+      element("td", { className: "unit", textContent: facts.units[a] }));
+  }));
 }

@@ -75,7 +75,11 @@ function buildAxes() {
     change();
   });
   $("every").addEventListener("change", (e) => { state.every = e.target.checked; change(); });
+  $("whole").addEventListener("change", (e) => { state.whole = e.target.checked; change(); });
 }
+
+/* A value on an axis, to a thousandth of what is in view. */
+const onAxis = (v, [low, high]) => measured(v, (high - low) / 100)[0];
 
 /* The point under the pointer, or moved by the arrow keys */
 
@@ -87,7 +91,8 @@ function buildCursor() {
     $("cursor").textContent = "";
     if (state.cursor) {
       const { density, likeliest } = here.density(state.x, state.y, x, y);
-      $("cursor").textContent = `${facts.labels[state.x]} = ${brief(x)}, ${facts.labels[state.y]} = ${brief(y)}: density ${shown(density)}, most likely component ${likeliest + 1}`;
+      $("cursor").textContent = `${facts.labels[state.x]} = ${onAxis(x, view.x)}, ${facts.labels[state.y]} = ${onAxis(y, view.y)}: density ${brief(density)}, most likely component ${likeliest}`;
+      $("cursor").title = `density ${shown(density)}`;
       highlight(likeliest);
     } else highlight(-1);
     change();

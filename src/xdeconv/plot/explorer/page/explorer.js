@@ -17,17 +17,28 @@ const state = {
   cursor: null,
   every: false,
   grid: 1,
+  whole: false,
 };
 let [slice, sliceKey, here, everywhere, idle, waiting, toldAt] = [null, "", null, null, 0, false, 0];
 
 const shown = (v) => (Number.isFinite(v) ? String(Number(v.toPrecision(8))).replace("-", "−") : "not defined");
 const brief = (v) => String(Number(v.toPrecision(4))).replace("-", "−");
+const exact = (made, text, v) => Object.assign(made, { textContent: text, title: shown(v) }); // all digits, when pointed at
 const title = (a) => facts.labels[a] + (facts.units[a] ? ` [${facts.units[a]}]` : "");
 const theme = () => document.documentElement.dataset.theme;
 const NAMES = ["paper", "ink", "ink-soft", "line", "grid", "blue", "fill", "accent", "contour", "series-1", "series-2",
                "series-3", "series-4"];
 let [colours, tones] = [table("light"), {}]; // of densities; of the style sheet
 const css = (name) => tones[name];
+
+/* A mean and its width to the digits that the width deserves: two of its own. */
+function measured(mean, sd) {
+  const digits = 1 - Math.floor(Math.log10(Number(sd.toPrecision(2))));
+  if (!Number.isFinite(mean) || !(digits >= -6 && digits <= 9)) return [mean, sd].map(brief);
+  const unit = Math.pow(10, -digits);
+  const text = (v) => (digits > 0 ? v.toFixed(digits) : String(Math.round(v / unit) * unit));
+  return [mean, sd].map((v) => text(v).replace(/^-(?=[0.]*$)/, "").replace("-", "−")); // no minus before zero
+}
 
 function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
@@ -70,8 +81,9 @@ function frame(still) {
   const problem = slice.singular >= 0;
   $("problem").hidden = !problem;
   if (problem) {
-    $("problem").textContent = `Component ${slice.singular + 1} has no width in the given coordinates: give an error (±).`;
+    $("problem").textContent = `Component ${slice.singular} has no width in the given coordinates: give an error (±).`;
   } else {
+    aim(still);
     drawDensity(still ? GRIDS.length - 1 : state.grid);
     if (still || began - toldAt > PAUSE) {
       toldAt = began;
@@ -91,7 +103,57 @@ function frame(still) {
 
 /* The density */
 
-const view = { box: null, x: [0, 1], y: [0, 1] };
+const view = { box: null, x: [0, 1], y: [0, 1], of: "" };
+const ALONG = 480; // steps in which a coordinate's density is looked at
+const FRAMED = 0.98; // of the density, between the ends of an axis
+const LOST = 0.9; // of the density: with less in view, or in view no wider than TINY of it, the view moves there
+const TINY = 0.2;
+
+/* The ends between which the density of a coordinate is highest, with some room. */
+function frameOf(a) {
+  let [low, high] = facts.ranges[a];
+  for (let time = 0; time < 2; time++) {
+    const [values, step] = [here.line(a, low, high, ALONG), (high - low) / ALONG];
+    const total = values.reduce((sum, v) => sum + v, 0);
+    const order = [...values.keys()].sort((i, j) => values[j] - values[i]);
+    let [inside, first, last] = [0, ALONG, 0];
+    for (const i of order) {
+      if (!(inside < FRAMED * total)) break;
+      inside += values[i];
+      [first, last] = [Math.min(first, i), Math.max(last, i)];
+    }
+    if (last < first) break;
+    const room = 0.08 * (last - first + 1) + 1;
+    [low, high] = [Math.max(low, low + (first - room) * step), Math.min(high, low + (last + 1 + room) * step)];
+  }
+  return [low, high];
+}
+
+/* How much of a coordinate's density lies between two ends. */
+function share(a, [low, high]) {
+  const [from, to] = facts.ranges[a];
+  const values = here.line(a, from, to, ALONG);
+  const at = (i) => from + ((i + 0.5) * (to - from)) / ALONG;
+  let [all, inside] = [0, 0];
+  values.forEach((v, i) => { all += v; if (at(i) >= low && at(i) <= high) inside += v; });
+  return all > 0 ? inside / all : 1;
+}
+
+/* The view: all there is, or where the density is. It follows a density that has left it, when nothing moves. */
+function aim(still) {
+  const axes = { x: state.x, y: state.y };
+  const key = JSON.stringify([axes, state.whole]);
+  for (const [name, a] of Object.entries(axes)) {
+    if (state.whole) view[name] = facts.ranges[a];
+    else if (key !== view.of) view[name] = frameOf(a);
+    else if (still) {
+      const [frame, now] = [frameOf(a), view[name]];
+      if (share(a, now) < LOST || frame[1] - frame[0] < TINY * (now[1] - now[0])) view[name] = frame;
+    }
+  }
+  view.of = key;
+}
+
 const buffer = document.createElement("canvas");
 
 function place(x, y) {
@@ -105,7 +167,6 @@ function drawDensity(level) {
   const strip = Math.round(Math.min(84, 0.16 * w));
   view.box = { x: 62, y: strip + 6, w: w - 62 - strip - 8, h: h - strip - 6 - 48 };
   const { box } = view;
-  [view.x, view.y] = [facts.ranges[state.x], facts.ranges[state.y]];
   const n = GRIDS[level];
   context.fillStyle = css("paper");
   context.fillRect(box.x, box.y, box.w, box.h);
@@ -126,10 +187,17 @@ function drawPair(context, n) {
   context.imageSmoothingEnabled = true;
   context.drawImage(buffer, box.x, box.y, box.w, box.h);
   stroke(context, css("contour"), 0.8, [], () => levels.forEach((level) => contour(context, values, n, n, level, box)));
+  if (facts.background && facts.background.low) drawBox(context, facts.background);
   if (state.every) drawEvery(context);
   if (state.highlight >= 0) drawHighlight(context, state.highlight);
   if (state.cursor) drawCursor(context);
   context.restore();
+}
+
+/* The box of a uniform background. */
+function drawBox(context, { low, high }) {
+  const [[x0, y0], [x1, y1]] = [low, high].map((end) => place(end[state.x], end[state.y]));
+  stroke(context, css("ink-soft"), 1.2, [7, 4], () => context.rect(x0, y1, x1 - x0, y0 - y1));
 }
 
 function drawEvery(context) {
@@ -237,15 +305,16 @@ function showNumbers() {
     row.fix.disabled = row.error.disabled = row.slider.disabled = row.number.disabled = Boolean(axis);
     row.fix.checked = fixed;
     const moments = fixed ? null : here.moments(a);
-    row.mean.textContent = moments ? shown(moments.mean) : "";
-    row.sd.textContent = moments ? shown(moments.sd) : "";
+    const texts = moments ? measured(moments.mean, moments.sd) : ["", ""];
+    exact(row.mean, texts[0], moments ? moments.mean : NaN);
+    exact(row.sd, texts[1], moments ? moments.sd : NaN);
     row.free.hidden = fixed;
     const typed = String(Number(state.values[a].toPrecision(6)));
     if (document.activeElement !== row.number && row.number.value !== typed) row.number.value = typed;
     if (row.slider.valueAsNumber !== state.values[a]) row.slider.value = state.values[a];
   }
   const count = given().length;
-  $("evidence").textContent = count ? shown(here.logDensity) : "";
+  exact($("evidence"), count ? brief(here.logDensity) : "", here.logDensity);
   $("evidence-line").hidden = !count;
   const name = (a) => (facts.named ? JSON.stringify(facts.labels[a]) : String(a));
   const dict = (values) => "{" + given().map((a) => `${name(a)}: ${values[a]}`).join(", ") + "}";
@@ -272,14 +341,31 @@ function setTheme(name) {
   drawHistory();
 }
 
+function about() {
+  const shape = facts.structure === "full" ? "" : `, covariances ${facts.structure}`;
+  const beside = facts.background ? `, and a background with ${brief(100 * facts.background.weight)} % of all rows` : "";
+  return `${mixture.k} Gaussian${mixture.k > 1 ? "s" : ""} in ${mixture.d} dimension${mixture.d > 1 ? "s" : ""}${shape}${beside}`;
+}
+
+function showBackground() {
+  $("background").hidden = !facts.background;
+  if (!facts.background) return;
+  const where = facts.background.low ? "uniform in the dashed box" : "not drawn";
+  $("background").textContent = `Background: ${brief(100 * facts.background.weight)} % of all rows, ${where}. Densities, weights and means here are of the components alone.`;
+}
+
 function start() {
   everywhere = new Slice(mixture, [], []).at([]);
-  state.values = facts.labels.map((_, a) => Number(everywhere.moments(a).mean.toPrecision(6)));
+  state.values = facts.labels.map((_, a) => {
+    const { mean, sd } = everywhere.moments(a);
+    return Number(measured(mean, sd / 10)[0].replace("−", "-"));
+  });
   buildAxes();
   buildCoordinates();
   buildComponents();
   buildCursor();
-  $("about").textContent = `${mixture.k} Gaussian${mixture.k > 1 ? "s" : ""} in ${mixture.d} dimension${mixture.d > 1 ? "s" : ""}`;
+  $("about").textContent = about();
+  showBackground();
   $("meta").append(Object.keys(facts.meta).length ? told(facts.meta) : "The model says nothing of its origin.");
   $("theme").addEventListener("click", () => setTheme(theme() === "dark" ? "light" : "dark"));
   const wish = matchMedia("(prefers-color-scheme: dark)");
