@@ -1,6 +1,6 @@
 """The command ``python -m benchmarks.stress``."""
 
-from benchmarks.stress.measure import main
+from benchmarks.stress.run import main
 
 if __name__ == "__main__":
     main()

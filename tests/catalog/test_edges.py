@@ -430,3 +430,47 @@ def test_a_long_header_is_still_a_header(tmp_path):
     names = [f"column_{i}" for i in range(20_000)]
     (tmp_path / "a.csv").write_text(",".join(names) + "\n" + ",".join(["1"] * 20_000) + "\n")
     assert len(read_header(str(tmp_path / "a.csv")).columns) == 20_000
+
+
+# Files that name other files
+
+
+@pytest.mark.parametrize("kind", ["external", "virtual", "link of vaex"])
+def test_a_column_in_another_file_is_not_read(kind, tmp_path):
+    np.arange(4.0).tofile(tmp_path / "secret")
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["x"] = np.arange(4.0)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        if kind == "external":
+            file.create_dataset("x", (4,), "f8", external=[(str(tmp_path / "secret"), 0, h5py.h5f.UNLIMITED)])
+        elif kind == "virtual":
+            layout = h5py.VirtualLayout((4,), "f8")
+            layout[:] = h5py.VirtualSource(str(tmp_path / "other.h5"), "x", shape=(4,))
+            file.create_virtual_dataset("x", layout)
+        else:
+            file["table/columns/x/data"] = h5py.ExternalLink(str(tmp_path / "other.h5"), "/x")
+    with pytest.raises(ReadError, match=r"a\.h5: the numbers of x lie in another file, which is not read"):
+        values(tmp_path / "a.h5")
+
+
+def test_a_virtual_column_of_the_same_file_is_read(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["part"] = np.arange(3.0)
+        layout = h5py.VirtualLayout((3,), "f8")
+        layout[:] = h5py.VirtualSource(file["part"])
+        file.create_virtual_dataset("x", layout)
+    assert values(tmp_path / "a.h5").tolist() == [[0, 1, 2]]
+
+
+STREAMED = """<?xml version="1.0"?><VOTABLE version="1.3"><RESOURCE><TABLE><FIELD name="x" datatype="double"/>
+<DATA><BINARY><STREAM href="{}"/></BINARY></DATA></TABLE></RESOURCE></VOTABLE>"""
+
+
+@pytest.mark.parametrize("ending", ["vot", "vot.gz"])
+def test_rows_of_a_votable_are_fetched_from_nowhere(ending, tmp_path):
+    np.arange(4.0).astype(">f8").tofile(tmp_path / "secret")
+    for place in (f"file://{tmp_path / 'secret'}", "http://127.0.0.1:9/rows"):
+        content = STREAMED.format(place).encode("utf-16" if ending == "vot" else "utf-8")
+        (tmp_path / f"a.{ending}").write_bytes(gzip.compress(content) if ending.endswith("gz") else content)
+        with pytest.raises(ReadError, match=r"its rows lie elsewhere \(href of a STREAM\), which is not read"):
+            values(tmp_path / f"a.{ending}")

@@ -82,6 +82,13 @@ PriorWidth = Annotated[
 Seed = Annotated[int, typer.Option(help="Same seed, same result.", min=0)]
 
 
+def device_for(device: str | None, source: CatalogSource, k: int) -> str:
+    """Where questions about rows are worked out: as was said, or a GPU where there is one and much to do."""
+    from ..mixture.computing import worthwhile
+
+    return str(worthwhile(device, lambda: source.rows, k))
+
+
 def pairs(items: Sequence[str] | None, option: str) -> dict[str, str] | None:
     """NAME=VALUE words as a dict."""
     for item in items or ():

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...rows.tables import kind_of
-from .files import Files, stamped
+from .files import Files, damage_named, stamped
 from .table import BLOCK_ROWS, Piece, ReadError, Table, natural, numbers, rows_of
 
 __all__ = ["BLOCK_ROWS", "Piece", "ReadError", "Table", "numbers", "open_table", "rows_of"]
@@ -128,6 +128,11 @@ def _opens(kind: str, path: Path) -> bool:
 
 
 def _open_format(kind: str, label: str, paths: list[Path], names: Sequence[str] | None) -> Table:
+    with damage_named(label):
+        return _opened(kind, label, paths, names)
+
+
+def _opened(kind: str, label: str, paths: list[Path], names: Sequence[str] | None) -> Table:
     if kind == "parquet":
         from .parquet import ParquetTable
 

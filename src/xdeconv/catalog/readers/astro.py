@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import zlib
 from pathlib import Path
 from typing import Any
+from xml.parsers import expat
 
 from ...rows.tables import astropy_column, unit_of
 from .arrow import MemoryTable
@@ -20,12 +22,29 @@ def read_votable(path: Path) -> MemoryTable:
     table = need("astropy.io.votable")
     try:
         with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
+            _refuse_streams(file, path)
+            file.seek(0)
             found = table.parse_single_table(file).to_table(use_names_over_ids=True)
             while file.read(CHUNK):  # only the end of a compressed file tells whether it is whole
                 pass
         return astropy_table(found, str(path))
+    except ReadError:
+        raise
     except (OSError, EOFError, zlib.error, ValueError, IndexError, table.exceptions.VOTableSpecError) as problem:
         raise ReadError(f"{path} is damaged or not a VOTable: {problem}") from problem
+
+
+def _refuse_streams(file: Any, path: Path) -> None:
+    """Refuse a table whose rows lie elsewhere: astropy would fetch them from the network, or from any file here."""
+    parser = expat.ParserCreate()
+
+    def look(name: str, attributes: dict[str, str]) -> None:
+        if name.rpartition(":")[2].upper() == "STREAM" and any(word.lower() == "href" for word in attributes):
+            raise ReadError(f"{path}: its rows lie elsewhere (href of a STREAM), which is not read: fetch them first")
+
+    parser.StartElementHandler = look
+    with contextlib.suppress(expat.ExpatError):  # which astropy says better
+        parser.ParseFile(file)
 
 
 def astropy_table(table: Any, name: str) -> MemoryTable:

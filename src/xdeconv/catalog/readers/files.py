@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -54,10 +55,11 @@ class Files(Table):
         stamp, masks = self.stamps[piece.file], self._masks(columns)
         stamp.check(piece.file)
         factors = self._factors(piece.file, columns)
-        for batch in self.inner.read(piece, (*columns, *masks.values()), floats):
-            masked = _masked(batch, masks) if masks else batch
-            stamp.check(piece.file)
-            yield _scaled(masked, factors).select(list(columns)) if masks or factors else masked
+        with damage_named(piece.file):
+            for batch in self.inner.read(piece, (*columns, *masks.values()), floats):
+                masked = _masked(batch, masks) if masks else batch
+                stamp.check(piece.file)
+                yield _scaled(masked, factors).select(list(columns)) if masks or factors else masked
         stamp.check(piece.file)
 
     def _factors(self, file: str, columns: Sequence[str]) -> dict[str, float]:
@@ -77,6 +79,17 @@ class Files(Table):
         """Size, time and a checksum of a sample of every file."""
         facts = [stamp.facts(path) for path, stamp in self.stamps.items()]
         return {"files": facts, "rows": rows_of(self), "columns": list(self.columns)}
+
+
+@contextmanager
+def damage_named(path: str) -> Iterator[None]:
+    """What a library raises over a damaged file, whatever its kind, as an error that names the file."""
+    try:
+        yield
+    except (OSError, ValueError, ImportError, MemoryError):  # which say what they mean
+        raise
+    except Exception as problem:
+        raise ReadError(f"{path} is damaged or cannot be read: {type(problem).__name__}: {problem}") from problem
 
 
 def stamped(paths: Sequence[Any]) -> dict[str, Stamp]:

@@ -92,9 +92,24 @@ def _file(path: str) -> Any:
 def _columns(file: Any, path: str) -> dict[str, _Column]:
     """Columns by name: those of vaex if there are any, else of a compound dataset, else one-dimensional datasets."""
     try:
-        return _vaex(file) or _compound(file, path) or _flat(file, path)
+        found = _vaex(file) or _compound(file, path) or _flat(file, path)
+        for name, column in found.items():
+            _refuse_elsewhere(file, path, name, column)
+        return found
     except (RuntimeError, KeyError, TypeError, AttributeError) as problem:
         raise ReadError(f"{path} is damaged: {problem}") from problem
+
+
+def _refuse_elsewhere(file: Any, path: str, name: str, column: _Column) -> None:
+    """Refuse a column whose numbers lie in another file: a catalogue must not choose what else is read."""
+    for item in (column.dataset, column.mask):
+        if item is None:
+            continue
+        virtual = item.is_virtual and any(source.file_name != "." for source in item.virtual_sources())
+        if item.external or virtual or item.file.filename != file.filename:
+            raise ReadError(
+                f"{path}: the numbers of {name} lie in another file, which is not read: open that file itself"
+            )
 
 
 def _vaex(file: Any) -> dict[str, _Column]:

@@ -1,0 +1,61 @@
+"""The stress parts, small: what the long runs count must hold for a few inputs in every run of the tests."""
+
+import argparse
+
+import pytest
+from benchmarks.stress import changes, damage, forks, kills, limits
+
+from xdeconv.cli.app import app
+
+
+def arguments(**values):
+    return argparse.Namespace(**{"seed": 3, **values})
+
+
+@pytest.mark.slow
+def test_damaged_files_of_every_kind(tmp_path):
+    rows, remarks = damage.part(tmp_path, arguments(inputs=150))
+    assert rows[-1][1] == "150"
+    assert rows[-1][-1] == "0", remarks
+
+
+def test_every_command_that_reads_a_file_is_given_damaged_ones():
+    given = {words[0] for _, words in damage.DATA.values()} | {words[0] for _, words in damage.MODELS.values()}
+    commands = {command.name or command.callback.__name__ for command in app.registered_commands}
+    assert commands - given == {"demo", "simulate"}  # which read none
+
+
+def test_no_two_inputs_are_the_same(tmp_path):
+    sounds = [
+        damage.Sound(kind, tmp_path, tmp_path) for kind in ("parquet", "model", "checkpoint", "results", "config")
+    ]
+    every = damage.combinations(sounds)
+    assert {(sound.kind, how) for sound, how, _, _ in every} == {
+        (s.kind, how) for s in sounds for how in damage.DAMAGES
+    }
+
+
+@pytest.mark.slow
+def test_files_that_change(tmp_path):
+    assert set(changes.outcomes(tmp_path, "csv.gz").values()) == {"refused by name"}
+
+
+@pytest.mark.slow
+def test_disks_that_fill_and_clocks_that_jump(tmp_path, monkeypatch):
+    few = ("fit", "posterior, CSV.gz", "export, FITS", "plot", "prepare")
+    monkeypatch.setattr(limits, "WRITERS", {name: limits.WRITERS[name] for name in few})
+    limits.make(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for what, expected, seen in [*limits.full_disks(tmp_path), *limits.jumping_clocks(tmp_path)]:
+        assert seen == expected, what
+
+
+def test_programs_that_are_killed_can_be_run(tmp_path):
+    kills.write_rows(tmp_path / "rows.parquet")
+    (tmp_path / "here").mkdir()
+    assert kills.run("prepare", tmp_path / "here", None) is not None
+    assert kills.equal(tmp_path / "here" / "result", tmp_path / "here" / "result")
+
+
+def test_ways_to_start_children_are_all_there():
+    assert {way.partition(",")[0] for way in forks.WAYS} >= {"os.fork", "Process", "Pool", "joblib", "Dask"}
