@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .. import kernels
 from ..rows import checks
 from ..rows.batch import Batch
 from ._mixture import Mixture, refuse_nan
