@@ -156,10 +156,10 @@ class Workspace:
         """The score of the rows held out, if there are any, by the mixture that the fit would now return."""
         if self.held_out is None:
             return None
-        found = self.score(self.mixture(state), self.held_out)
-        if not found > -torch.inf:
+        score = self.score(self.mixture(state), self.held_out)
+        if not score > -torch.inf:
             raise NumericalTrouble("the likelihood of the rows held out is not finite")
-        return found
+        return score
 
 
 def _summed(source: Source, function: Callable[[Batch], Tensor], size: int, device: torch.device) -> Tensor:
