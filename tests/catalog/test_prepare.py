@@ -167,3 +167,26 @@ def test_kill_nine_and_go_on(path, tmp_path):
     store = prepare(path, tmp_path / "store", shard_rows=500, run_bytes=20_000)
     a, b = (json.loads((p / "manifest.json").read_text())["shards"] for p in (expected, store))
     assert a == b
+
+
+def test_a_store_has_the_same_bits_whatever_the_number_of_threads(path, tmp_path, monkeypatch):
+    found = []
+    for many in (1, 2, 5):
+        monkeypatch.setattr(making, "threads", lambda many=many: many)
+        store = prepare(path, tmp_path / str(many), shard_rows=500, run_bytes=30_000)
+        found.append(json.loads((store / "manifest.json").read_text())["shards"])
+    assert found[0] == found[1] == found[2]
+
+
+def test_a_run_after_one_that_is_missing_is_made_again(path, tmp_path, monkeypatch):
+    """Threads may have finished a later run when the process was killed."""
+    options = {"shard_rows": 500, "run_bytes": 30_000}
+    expected = prepare(path, tmp_path / "whole", **options)
+    monkeypatch.setattr(making, "_shard", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        prepare(path, tmp_path / "store", **options)
+    monkeypatch.undo()
+    (tmp_path / "store" / ".prepare" / "run-000002.arrow").unlink()
+    store = prepare(path, tmp_path / "store", **options)
+    a, b = (json.loads((p / "manifest.json").read_text())["shards"] for p in (expected, store))
+    assert a == b

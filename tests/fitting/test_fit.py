@@ -560,8 +560,9 @@ class Rows(xd.Source):
 
 
 def test_long_streams_are_fitted_in_batches_unless_their_rows_live_elsewhere(device):
-    from xdeconv.fitting._fit import chosen_device, in_batches
+    from xdeconv.fitting._fit import in_batches
     from xdeconv.fitting.plan import MANY_ROWS
+    from xdeconv.system.devices import chosen_device
 
     here = chosen_device("cpu")
     assert in_batches(Rows(MANY_ROWS["cpu"] + 1), here)

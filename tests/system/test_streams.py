@@ -187,3 +187,18 @@ def test_two_threads_read_two_streams_at_a_time():
         yield 1
 
     assert list(in_order([stream, stream], int, 2)) == [1, 1]
+
+
+@pytest.mark.parametrize("many", [1, 2, 4])
+def test_an_interrupt_in_a_thread_is_raised_and_no_end(many, monkeypatch):
+    monkeypatch.setattr(workers, "threads", lambda: many)
+
+    def interrupted(place):
+        if place == (2, 7):
+            raise KeyboardInterrupt
+        return torch.zeros(())
+
+    with pytest.raises(KeyboardInterrupt):
+        list(in_order(counted(LENGTHS, []), interrupted, many))
+    with pytest.raises(KeyboardInterrupt):
+        total(counted(LENGTHS, []), interrupted)

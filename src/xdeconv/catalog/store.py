@@ -12,6 +12,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,9 @@ import numpy as np
 
 from ..rows.thinning import hashed
 from ..system.files import locked, replacing, write_atomically
+from ..system.memory import free
+from ..system.streams import in_order
+from ..system.threads import threads
 from ._open import open_source, with_preset
 from .conventions import known_units
 from .expressions import Condition
@@ -35,6 +39,7 @@ KEY, WORK = "__key", ".prepare"
 RUN_BYTES = 1 << 27
 SHARD_ROWS = 1 << 20
 BATCH_ROWS = 1 << 16
+FREE_SHARE = 0.25  # of the free memory that threads may fill with rows
 TEXT_BYTES_A_ROW = 300  # a guess that only sets how many shards a text file of unknown length is given
 Report = Callable[[str], None]
 
@@ -126,9 +131,20 @@ def _make(table: Table, plan: Plan, folder: Path, skip: bool, report: Report) ->
     _same_plan(work, plan)
     runs = _write_runs(table, plan, work, skip, report)
     units = {**known_units(table.columns, table.units), **plan.reading.get("unit", {})}
-    shards = [_shard(folder, work, runs, number, units, report) for number in range(plan.shards)]
+    bytes_ = sum((work / run).stat().st_size for run in runs) // plan.shards
+    alone = [partial(iter, [number]) for number in range(plan.shards)]
+    made = in_order(alone, lambda number: _shard(folder, work, runs, number, units), side_by_side(bytes_))
+    shards = []
+    for shard in made:
+        shards.append(shard)
+        report(f"shard {len(shards)}: {shard['rows']:,} rows")
     _write_manifest(folder, table.name, units, plan, [shard for shard in shards if shard["rows"]], work / runs[0])
     shutil.rmtree(work)
+
+
+def side_by_side(bytes_: int) -> int:
+    """How many threads may each hold so many bytes, their copy and its file at a time, on the memory that is free."""
+    return max(1, min(threads(), int(FREE_SHARE * free() / (3 * max(bytes_, 1)))))
 
 
 def check_store(folder: Path) -> None:
@@ -181,49 +197,75 @@ def _refuse_other(before: Mapping[str, Any], plan: Plan, what: str, remedy: str)
 
 
 def _write_runs(table: Table, plan: Plan, work: Path, skip: bool, report: Report) -> list[str]:
-    """Files of sorted rows; those that are there are kept."""
+    """Files of sorted rows; those that are there are kept, as far as none before them is missing."""
     import pyarrow as pa
 
-    done = sorted(path.name for path in work.glob("run-*.arrow"))
+    done = _whole_runs(work)
     start = (0, 0)
     if done:
         metadata = pa.ipc.open_file(pa.OSFile(str(work / done[-1]))).schema.metadata
         start = tuple(json.loads(metadata[b"next"]))
         report(f"resuming after {len(done)} runs")
-    waiting: list[pa.RecordBatch] = []
-    place = start
-    for batch, place in _keyed(table, plan, start, skip):
-        waiting.append(batch)
-        if sum(part.nbytes for part in waiting) >= plan.run_bytes:
-            done.append(_write_run(work, len(done), waiting, place, plan))
-            report(f"read {sum(b.num_rows for b in waiting):,} rows up to {table.pieces[place[0]].file}")
-            waiting = []
-    if waiting:
-        done.append(_write_run(work, len(done), waiting, (len(table.pieces), 0), plan))
+    runs = partial(_runs, table, plan, start, skip, len(done), threads())
+    for name, rows, place in in_order([runs], lambda run: _write_run(work, *run, plan), side_by_side(plan.run_bytes)):
+        done.append(name)
+        report(f"read {rows:,} rows up to {table.pieces[min(place[0], len(table.pieces) - 1)].file}")
     if not done:
         raise ValueError(f"{table.name} has no rows" + (f" where {plan.where}" if plan.where else ""))
     return done
 
 
+def _whole_runs(work: Path) -> list[str]:
+    """The runs that were written, up to the first that is missing; later ones, which threads had begun, are removed."""
+    there = {path.name for path in work.glob("run-*.arrow")}
+    kept: list[str] = []
+    while _run_name(len(kept)) in there:
+        kept.append(_run_name(len(kept)))
+    for name in there - set(kept):
+        (work / name).unlink()
+    return kept
+
+
+def _run_name(number: int) -> str:
+    return f"run-{number:06d}.arrow"
+
+
+def _runs(
+    table: Table, plan: Plan, start: tuple[int, int], skip: bool, number: int, readers: int
+) -> Iterator[tuple[int, list[pa.RecordBatch], tuple[int, int]]]:
+    """Rows that are to be sorted together, numbered, and the place after them; pieces are read side by side."""
+    pieces = [partial(_keyed, table, plan, piece, start, skip) for piece in range(start[0], len(table.pieces))]
+    waiting: list[pa.RecordBatch] = []
+    bytes_ = 0
+    for batch, place in in_order(pieces, tuple, readers):
+        waiting.append(batch)
+        bytes_ += batch.nbytes
+        if bytes_ >= plan.run_bytes:
+            yield number, waiting, place
+            number, waiting, bytes_ = number + 1, [], 0
+    if waiting:
+        yield number, waiting, (len(table.pieces), 0)
+
+
 def _keyed(
-    table: Table, plan: Plan, start: tuple[int, int], skip: bool
+    table: Table, plan: Plan, number: int, start: tuple[int, int], skip: bool
 ) -> Iterator[tuple[pa.RecordBatch, tuple[int, int]]]:
-    """The rows from a place on, with their keys, and the place after each block."""
+    """The rows of a piece, from a place on, with their keys, and the place after each block."""
     import pyarrow as pa
 
     condition = Condition(plan.where) if plan.where else None
     extra = [*(condition.names if condition else ()), *([plan.key] if plan.key else [])]
     names = list(dict.fromkeys([*plan.columns, *extra]))
-    for number in range(start[0], len(table.pieces)):
-        row = 0
-        for batch in _read(table, number, names, skip):
-            first, row = row, row + batch.num_rows
-            if number == start[0] and row <= start[1]:
-                continue
-            keys = _keys(batch, plan, number, first)
-            keep = np.ones(batch.num_rows, bool) if condition is None else condition.mask(_numbers(batch, condition))
-            keyed = batch.select(plan.columns).append_column(KEY, pa.array(keys))
-            yield keyed.filter(pa.array(keep)), (number, row)
+    row = 0
+    for batch in _read(table, number, names, skip):
+        first, row = row, row + batch.num_rows
+        if number == start[0] and row <= start[1]:
+            continue
+        keys = _keys(batch, plan, number, first)
+        keyed = batch.select(plan.columns).append_column(KEY, pa.array(keys))
+        if condition is not None:
+            keyed = keyed.filter(pa.array(condition.mask(_numbers(batch, condition))))
+        yield keyed, (number, row)
 
 
 def _read(table: Table, number: int, names: list[str], skip: bool) -> Iterator[pa.RecordBatch]:
@@ -243,33 +285,34 @@ def _keys(batch: pa.RecordBatch, plan: Plan, piece: int, first: int) -> np.ndarr
     place = (np.uint64(piece) << np.uint64(40)) + np.arange(first, first + batch.num_rows, dtype=np.uint64)
     if plan.key is None:
         return hashed(place, plan.seed)
-    found = numbers(batch, plan.key)
-    if found.dtype.kind == "f":
-        found = np.where(np.isnan(found), place, np.nan_to_num(found))
-    return hashed(found.astype(np.uint64), plan.seed)
+    keys = numbers(batch, plan.key)
+    if keys.dtype.kind == "f":
+        keys = np.where(np.isnan(keys), place, np.nan_to_num(keys))
+    return hashed(keys.astype(np.uint64), plan.seed)
 
 
-def _write_run(work: Path, number: int, batches: list[pa.RecordBatch], place: tuple[int, int], plan: Plan) -> str:
-    """One file with the rows of each shard as one record batch."""
+def _write_run(
+    work: Path, number: int, batches: list[pa.RecordBatch], place: tuple[int, int], plan: Plan
+) -> tuple[str, int, tuple[int, int]]:
+    """One file with the rows of each shard as one record batch; its name, its rows and the place after them."""
     import pyarrow as pa
 
-    table = pa.Table.from_batches([batch.cast(batches[0].schema) for batch in batches])
+    table = pa.Table.from_batches([batch.cast(batches[0].schema) for batch in batches]).combine_chunks()
     shard = table.column(KEY).to_numpy() % np.uint64(plan.shards)
-    order = np.argsort(shard, kind="stable")
+    order = np.argsort(shard.astype(np.uint32), kind="stable")
     ends = np.searchsorted(shard[order], np.arange(plan.shards + 1, dtype=np.uint64))
-    table = table.take(pa.array(order)).combine_chunks()
+    table = table.take(pa.array(order))
     schema = table.schema.with_metadata({"next": json.dumps(place)})
-    name = f"run-{number:06d}.arrow"
     parts = (_slice(table, ends[s], ends[s + 1]) for s in range(plan.shards))
-    _write_ipc(work / name, schema, parts)
-    return name
+    _write_ipc(work / _run_name(number), schema, parts)
+    return _run_name(number), table.num_rows, place
 
 
 def _slice(table: pa.Table, start: int, stop: int) -> pa.RecordBatch:
     import pyarrow as pa
 
-    found = table.slice(int(start), int(stop - start)).combine_chunks().to_batches()
-    return found[0] if found else pa.RecordBatch.from_pylist([], schema=table.schema)
+    batches = table.slice(int(start), int(stop - start)).combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
 
 
 def _write_ipc(path: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
@@ -284,7 +327,7 @@ def _write_ipc(path: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch])
 # Shards
 
 
-def _shard(folder: Path, work: Path, runs: list[str], number: int, units: Any, report: Report) -> dict[str, Any]:
+def _shard(folder: Path, work: Path, runs: list[str], number: int, units: Any) -> dict[str, Any]:
     """One shard from all runs, in the order of its keys; its facts, which are kept so that it is not made twice."""
     import pyarrow as pa
 
@@ -294,17 +337,17 @@ def _shard(folder: Path, work: Path, runs: list[str], number: int, units: Any, r
     parts = []
     for run in runs:
         parts.append(pa.ipc.open_file(pa.OSFile(str(work / run))).get_batch(number))
-    table = pa.Table.from_batches(parts)
+    table = pa.Table.from_batches(parts).combine_chunks()
+    del parts
     table = table.take(pa.array(np.argsort(table.column(KEY).to_numpy(), kind="stable"))).drop_columns([KEY])
     table = _without_nulls(table.combine_chunks().replace_schema_metadata(None))
     schema = with_units(table.schema, units)
     batches = (batch.cast(schema) for batch in table.to_batches(max_chunksize=BATCH_ROWS))
     _write_ipc(folder / name, schema, batches)
-    found = {"file": name, "rows": table.num_rows, "bytes": os.path.getsize(folder / name),
+    entry = {"file": name, "rows": table.num_rows, "bytes": os.path.getsize(folder / name),
              "sha256": checksum(folder / name)}  # fmt: skip
-    write_atomically(facts, json.dumps(found).encode())
-    report(f"shard {number + 1}: {table.num_rows:,} rows")
-    return found
+    write_atomically(facts, json.dumps(entry).encode())
+    return entry
 
 
 def _without_nulls(table: pa.Table) -> pa.Table:

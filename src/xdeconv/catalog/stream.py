@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Array = np.ndarray
+T = TypeVar("T")
 POOL_ROWS = 1 << 20  # rows that are shuffled together where the file is not shuffled
 # Rows of a batch when no size is asked for. What takes more than 32 MiB comes as fresh pages each time, cleared.
 PASS_ROWS = {"cpu": 1 << 16, "cuda": 1 << 18}
@@ -153,6 +154,13 @@ class CatalogSource(Source):
         if world == 1:
             reader.refuse_gaps()
         return torch.zeros((), dtype=torch.float64) if found is None else found
+
+    def each(self, function: Callable[[Batch], T]) -> Iterator[T]:
+        """function(batch) of each batch of a pass, in order, by all threads."""
+        if self._device.type != "cpu" or self.batch_rows is not None:
+            return super().each(function)
+        reader = self._reader
+        return streams.in_order(reader.streams(PASS_ROWS["cpu"]), lambda blocks: function(reader.batch(blocks)))
 
     def passes(self, keep: Sequence[str]) -> Iterator[tuple[Batch, pa.RecordBatch]]:
         """One pass in order: batches, and the columns to keep of the same rows."""

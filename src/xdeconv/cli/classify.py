@@ -35,6 +35,8 @@ def classify(
     log_prior: options.LogPrior = None,
     bad_rows: options.BadRows = "refuse",
     skip_bad_files: options.SkipBadFiles = False,
+    device: options.Device = None,
+    dtype: options.Number = None,
     force: options.Force = False,
     config: options.Config = None,
 ) -> None:  # fmt: skip
@@ -61,10 +63,13 @@ def classify(
         if column not in source.table.columns:
             raise nearest(column, source.table.columns, source.table.name)
 
+    most = max(mixture.k for mixture in classifier.mixtures.values())
+    place = {"device": options.device_for(device, source, most), "dtype": dtype}
+
     def probabilities(batch: Batch, passed: Any) -> dict[str, np.ndarray]:
         columns = {name: passed.column(name).to_numpy(zero_copy_only=False) for name in needed}
         each = {name: formula.value(columns) for name, formula in formulas.items()} or None
-        found = classifier.predict_proba(batch, priors=each)
+        found = classifier.predict_proba(batch, priors=each, **place)
         return {f"p_{name}": found[:, c] for c, name in enumerate(classifier.classes)}
 
     say(f"{write_appended(output, source, keep, probabilities, needed):,} rows in {output}")

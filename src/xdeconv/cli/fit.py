@@ -94,6 +94,7 @@ def fit(
     from ..fitting.checkpoint import Checkpoint
     from ..fitting.progress import show_progress
     from ..methods import suited_batch
+    from ..system.devices import chosen_device
     from ..system.files import locked
     from ..system.ranks import process_group, restarted
 
@@ -104,7 +105,7 @@ def fit(
             memory=False if stream or cache == "none" else None,
         )  # fmt: skip
         first(say, source.describe())
-        long = method == "auto" and fitting.in_batches(source, fitting.chosen_device(own_device))
+        long = method == "auto" and fitting.in_batches(source, chosen_device(own_device))
         if batch_rows is None and (long or method in ("minibatch-em", "sgd")):
             batch_rows = GRADIENT_ROWS if method == "sgd" else suited_batch(MANY if k == "auto" else k, source.dim)
         passes = epochs or (fitting.FULL_PASSES if batch_rows is None else fitting.MINIBATCH_PASSES)

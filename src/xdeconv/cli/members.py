@@ -44,6 +44,8 @@ def members(
     log_prior: options.LogPrior = None,
     bad_rows: options.BadRows = "refuse",
     skip_bad_files: options.SkipBadFiles = False,
+    device: options.Device = None,
+    dtype: options.Number = None,
     force: options.Force = False,
     config: options.Config = None,
 ) -> None:  # fmt: skip
@@ -66,10 +68,11 @@ def members(
         correlation_pattern=correlation_pattern, log_prior=log_prior,
     )  # fmt: skip
     source = options.open_for(mixture, data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
+    place = {"device": options.device_for(device, source, mixture.k), "dtype": dtype}
     if field is None:
-        new = of_components(mixture, groups(group, mixture.k))
+        new = of_components(mixture, groups(group, mixture.k), place)
     else:
-        new = of_two(mixture, in_the_order_of(mixture, load(field)), source, fraction)
+        new = of_two(mixture, in_the_order_of(mixture, load(field)), source, fraction, place)
     say(f"{write_appended(output, source, keep, new):,} rows in {output}")
 
 
@@ -81,9 +84,9 @@ def groups(words: list[str] | None, k: int) -> dict[str, list[int]]:
     for name, text in (options.pairs(words, "--group") or {}).items():
         found[name] = [_component(word, k) for word in options.listed(text)]
     named = [j for chosen in found.values() for j in chosen]
-    doubled = sorted({j for j in named if named.count(j) > 1})
-    if doubled:
-        raise typer.BadParameter(f"component {doubled[0]} is in two groups", param_hint="--group")
+    repeated = sorted({j for j in named if named.count(j) > 1})
+    if repeated:
+        raise typer.BadParameter(f"component {repeated[0]} is in two groups", param_hint="--group")
     rest = [j for j in range(k) if j not in named]
     if rest and "other" in found:
         raise typer.BadParameter("other is the name of all components in no group", param_hint="--group")
@@ -97,14 +100,15 @@ def _component(word: str, k: int) -> int:
     return int(word)
 
 
-def of_components(mixture: Mixture, chosen: dict[str, list[int]]) -> PerBatch:
+def of_components(mixture: Mixture, chosen: dict[str, list[int]], place: dict[str, Any]) -> PerBatch:
     """Responsibilities of a mixture's components, summed over groups."""
 
     def columns(batch: Batch, _: Any) -> dict[str, np.ndarray]:
-        each = mixture.responsibilities(batch)
+        each = mixture.responsibilities(batch, **place)
         found = {f"p_{name}": each[:, components].sum(axis=1) for name, components in chosen.items()}
-        beside = {} if mixture.background is None else {"p_background": mixture.background_probability(batch)}
-        return found | beside
+        if mixture.background is not None:
+            found["p_background"] = mixture.background_probability(batch, **place)
+        return found
 
     return columns
 
@@ -115,7 +119,9 @@ def in_the_order_of(member: Mixture, field: Mixture) -> Mixture:
     return field.marginal(list(ours)) if ours and theirs and ours != theirs and set(ours) <= set(theirs) else field
 
 
-def of_two(member: Mixture, field: Mixture, source: CatalogSource, fraction: float | None) -> PerBatch:
+def of_two(
+    member: Mixture, field: Mixture, source: CatalogSource, fraction: float | None, place: dict[str, Any]
+) -> PerBatch:
     """The probability of being a member, with the fraction given or fitted to all rows first."""
     import numpy as np
 
@@ -123,13 +129,13 @@ def of_two(member: Mixture, field: Mixture, source: CatalogSource, fraction: flo
 
     classifier = Classifier({"member": member, "field": field}, "equal")
     if fraction is None:
-        odds = [np.diff(-classifier.log_joint(batch), axis=1)[:, 0] for batch, _ in source.passes(())]
-        fraction, sd = fitted_fraction(np.concatenate(odds) if odds else np.empty(0))
+        odds = np.diff(-classifier.log_joint(source, **place), axis=1)[:, 0]
+        fraction, sd = fitted_fraction(odds)
         tell(f"fraction of members {fraction:.6g} +- {sd:.2g}")
     priors = {"member": fraction, "field": 1 - fraction}
 
     def columns(batch: Batch, _: Any) -> dict[str, np.ndarray]:
-        return {"p_member": classifier.predict_proba(batch, priors=priors)[:, 0]}
+        return {"p_member": classifier.predict_proba(batch, priors=priors, **place)[:, 0]}
 
     return columns
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -34,6 +34,8 @@ def posterior(
     log_prior: options.LogPrior = None,
     bad_rows: options.BadRows = "refuse",
     skip_bad_files: options.SkipBadFiles = False,
+    device: options.Device = None,
+    dtype: options.Number = None,
     force: options.Force = False,
     config: options.Config = None,
 ) -> None:
@@ -51,17 +53,21 @@ def posterior(
     )  # fmt: skip
     source = options.open_for(mixture, data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
 
+    place = {"device": options.device_for(device, source, mixture.k), "dtype": dtype}
+
     def denoised(batch: Batch, _: Any) -> dict[str, np.ndarray]:
-        return posterior_columns(mixture, source.labels, batch, covariances)
+        return posterior_columns(mixture, source.labels, batch, covariances, place)
 
     say(f"{write_appended(output, source, keep, denoised):,} rows in {output}")
 
 
-def posterior_columns(mixture: Any, labels: Sequence[str], batch: Batch, covariances: bool) -> dict[str, np.ndarray]:
+def posterior_columns(
+    mixture: Any, labels: Sequence[str], batch: Batch, covariances: bool, place: Mapping[str, Any]
+) -> dict[str, np.ndarray]:
     """Posterior means, standard deviations and correlations as columns."""
     import numpy as np
 
-    mean, V = mixture.posterior(batch).moments()
+    mean, V = mixture.posterior(batch, **place).moments()
     sd = np.sqrt(np.clip(np.einsum("naa->na", V), 0.0, None))
     columns = {f"{name}_true": mean[:, a] for a, name in enumerate(labels)}
     columns |= {f"{name}_true_error": sd[:, a] for a, name in enumerate(labels)}

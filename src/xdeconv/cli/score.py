@@ -9,17 +9,17 @@ import typer
 
 from . import options
 from .app import app, say, tell
-from .tables import target_table, write_appended
+from .tables import PerBatch, target_table, write_appended
 
 if TYPE_CHECKING:
-    import numpy as np
-    import torch
+    from collections.abc import Mapping
 
-    from ..catalog.stream import CatalogSource
+    import numpy as np
+
     from ..mixture._mixture import Mixture
     from ..rows.batch import Batch
 
-WHY = "its noise and a covariance are both singular, its values overflow, or every component is ruled out"
+COLUMN = "log_likelihood"
 
 
 @app.command()
@@ -38,13 +38,15 @@ def score(
     log_prior: options.LogPrior = None,
     bad_rows: options.BadRows = "refuse",
     skip_bad_files: options.SkipBadFiles = False,
+    device: options.Device = None,
+    dtype: options.Number = None,
     force: options.Force = False,
     config: options.Config = None,
 ) -> None:
     """Print the mean log-likelihood of rows, on the last line of standard output."""
     if per_row is not None:
         target_table(per_row, [model, *data, config], force, "--per-row")
-    from ..mixture._mixture import load
+    from ..mixture._mixture import WHY, NoDensity, load
 
     mixture = load(model)
     arguments = options.opening(
@@ -52,49 +54,60 @@ def score(
         correlation_pattern=correlation_pattern, log_prior=log_prior,
     )  # fmt: skip
     source = options.open_for(mixture, data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
-    total = Total(mixture, source)
-    if per_row is None:
-        for batch in source.batches(0):
-            total.add(batch)
-        for note in source.notes:
-            say(f"note: {note}")
-    else:
-        write_appended(per_row, source, keep, total.column)
-    tell(f"{total.mean():.6f}")
+    place = {"device": options.device_for(device, source, mixture.k), "dtype": dtype}
+    try:
+        if per_row is None:
+            found = mixture.score(source, **place)
+            for note in source.notes:
+                say(f"note: {note}")
+        else:
+            total = Total()
+            write_appended(per_row, source, keep, log_likelihoods(mixture, place), seen=total.add)
+            found = total.mean()
+    except NoDensity as problem:
+        raise ValueError(f"row {problem.row} of {source.table.name} has no density: {WHY}") from problem
+    tell(f"{found:.6f}")
+
+
+def log_likelihoods(mixture: Mixture, place: dict[str, Any]) -> PerBatch:
+    """The column of log-likelihoods."""
+
+    def column(batch: Batch, _: Any) -> dict[str, np.ndarray]:
+        import numpy as np
+
+        from ..mixture._mixture import NoDensity
+
+        try:
+            return {COLUMN: mixture.log_prob(batch, **place)}
+        except NoDensity as problem:  # raised again where rows are counted
+            return {COLUMN: np.where(np.arange(batch.n) == problem.row, np.nan, 0.0)}
+
+    return column
 
 
 class Total:
-    """The log-likelihood of rows, added up."""
+    """The log-likelihood of rows, added up in their order."""
 
-    def __init__(self, mixture: Mixture, source: CatalogSource) -> None:
-        self.mixture, self.source = mixture, source
+    def __init__(self) -> None:
         self.sum = self.weight = 0.0
+        self.rows = 0
 
-    def add(self, batch: Batch) -> torch.Tensor:
-        """The log-likelihoods (n,) of a batch, added to the sum; refused where one cannot be computed."""
-        found = self.mixture.log_density(batch).double()
-        if bool(found.isnan().any()):
-            raise ValueError(f"row {self._first_without()} of {self.source.table.name} has no density: {WHY}")
-        self.sum += float(found.sum() if batch.weight is None else batch.weight @ found)
+    def add(self, batch: Batch, made: Mapping[str, np.ndarray]) -> None:
+        """Some more rows."""
+        import numpy as np
+
+        from ..mixture._mixture import NoDensity
+
+        values = made[COLUMN]
+        bad = np.isnan(values)
+        if bad.any():
+            raise NoDensity(self.rows + int(bad.argmax()), int(bad.sum()))
+        self.sum += float(values.sum() if batch.weight is None else batch.weight.numpy() @ values)
         self.weight += float(batch.total_weight())
-        return found
-
-    def column(self, batch: Batch, _: Any) -> dict[str, np.ndarray]:
-        """The log-likelihoods as a column."""
-        return {"log_likelihood": self.add(batch).numpy()}
+        self.rows += len(values)
 
     def mean(self) -> float:
         """The mean per unit of weight."""
         if not self.weight:
             raise ValueError("there are no rows to score")
         return self.sum / self.weight
-
-    def _first_without(self) -> int:
-        """The number, among the rows that are used, of the first one without a density."""
-        before = 0
-        for batch, _ in self.source.passes(()):
-            bad = self.mixture.log_density(batch).isnan()
-            if bool(bad.any()):
-                return before + int(bad.nonzero()[0, 0])
-            before += batch.n
-        return before

@@ -66,26 +66,45 @@ def kept(keep: str | None, source: CatalogSource) -> tuple[str, ...]:
 
 
 def write_appended(
-    output: Path, source: CatalogSource, keep: str | None, new: PerBatch, read: Sequence[str] = ()
-) -> int:
-    """Write the kept columns and new ones, row by row as in the table; new ones may need to ``read`` others."""
-    from ..catalog.writers import write_blocks
+    output: Path, source: CatalogSource, keep: str | None, new: PerBatch, read: Sequence[str] = (),
+    seen: Callable[[Batch, Mapping[str, np.ndarray]], None] = lambda batch, made: None,
+) -> int:  # fmt: skip
+    """Write the kept columns and new ones, row by row as in the table; new ones may need to ``read`` others.
 
-    rows = write_blocks(output, _appended(source, kept(keep, source), new, read))
+    New columns are made by all threads, and ``seen`` is told of them in the order of the rows.
+    """
+    from ..catalog.writers import write_blocks
+    from ..system.progress import progress_of_call
+
+    with progress_of_call(None, None) as progress:
+
+        def told(batch: Batch, made: Mapping[str, np.ndarray]) -> None:
+            progress.update(f"rows to {output}", done=batch.n)
+            seen(batch, made)
+
+        rows = write_blocks(output, _appended(source, kept(keep, source), new, read, told))
     for note in source.notes:
         say(f"note: {note}")
     return rows
 
 
-def _appended(source: CatalogSource, keep: Sequence[str], new: PerBatch, read: Sequence[str]) -> Iterator[Any]:
+def _appended(
+    source: CatalogSource, keep: Sequence[str], new: PerBatch, read: Sequence[str],
+    seen: Callable[[Batch, Mapping[str, np.ndarray]], None],
+) -> Iterator[Any]:  # fmt: skip
     import pyarrow as pa
 
     mark = outputs.table_mark()
-    for batch, passed in source.passes(tuple(dict.fromkeys([*keep, *read]))):
+
+    def appended(batch: Batch, passed: Any) -> tuple[Batch, Mapping[str, np.ndarray], Any]:
         made = new(batch, passed)
-        doubled = [name for name in made if name in keep]
-        if doubled:
-            raise ValueError(f"the table has columns {', '.join(doubled)} of its own: leave them out of --keep")
+        taken = [name for name in made if name in keep]
+        if taken:
+            raise ValueError(f"the table has columns {', '.join(taken)} of its own: leave them out of --keep")
         columns = {name: passed.column(name) for name in keep}
         columns |= {name: pa.array(values) for name, values in made.items()}
-        yield pa.RecordBatch.from_pydict(columns, metadata=mark)
+        return batch, made, pa.RecordBatch.from_pydict(columns, metadata=mark)
+
+    for batch, made, block in source.asked(tuple(dict.fromkeys([*keep, *read])), appended):
+        seen(batch, made)
+        yield block

@@ -21,6 +21,7 @@ from ..rows.checks import refuse_unobserved
 from ..rows.data import ArraySource, Source, as_source
 from ..rows.resident import Cache, checked_cache
 from ..search.moves import Moves
+from ..system.devices import chosen_device, number_type
 from ..system.threads import small_algebra
 from .beside import as_background, held_out_beside
 from .checkpoint import Checkpoint, as_checkpoint
@@ -44,7 +45,7 @@ from .progress import show_progress
 from .rescue import NumericalTrouble
 from .result import FitResult
 
-__all__ = ["FitResult", "NumericalTrouble", "chosen_device", "fit", "in_batches"]
+__all__ = ["FitResult", "NumericalTrouble", "fit", "in_batches"]
 log = logging.getLogger("xdeconv")
 FULL_PASSES, MINIBATCH_PASSES = 1000, 20
 
@@ -199,7 +200,7 @@ def fit(
     if method is not None and not isinstance(method, Method):
         raise ValueError(f"method must be an xd.EM(...) or xd.SGD(...), got {method!r}")
     chosen = chosen_device(device)
-    kind = None if dtype is None else _number_type(dtype)
+    kind = None if dtype is None else number_type(dtype)
     said: tuple[str, ...] = ()
     if components == "auto" and mixture is None:
         settings = {"start": start, "restarts": restarts, "seed": seed, "method": method, "moves": moves,
@@ -260,17 +261,6 @@ def _checked_options(options: Any) -> Options:
     return options or Options()
 
 
-def chosen_device(device: str | torch.device | None) -> torch.device:
-    if device is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    kind = str(device).partition(":")[0]
-    if kind not in ("cpu", "cuda"):
-        raise ValueError(f"device must be cpu or cuda, got {device!r}")
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device={device!r} was asked for and torch finds no CUDA device here")
-    return torch.device(device)
-
-
 def _passes(batch_rows: int | None) -> int:
     return MINIBATCH_PASSES if batch_rows else FULL_PASSES
 
@@ -281,11 +271,3 @@ def _checked_start(start: Any) -> Start:
     if not isinstance(start, (str, Start)):
         raise ValueError(f"start must be kmeans, kmeans++, random or an xd.Start, got {start!r}")
     return Start(centers=start) if isinstance(start, str) else start  # type: ignore[arg-type]
-
-
-def _number_type(dtype: torch.dtype | str) -> torch.dtype:
-    known = {"float32": torch.float32, "float64": torch.float64}
-    found = known.get(str(dtype).removeprefix("torch."))
-    if found is None:
-        raise ValueError(f"dtype must be float32 or float64, got {dtype!r}")
-    return found

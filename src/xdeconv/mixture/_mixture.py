@@ -17,10 +17,13 @@ from .. import kernels
 from ..kernels.parameters import Parameters
 from ..rows import checks
 from ..rows.batch import Batch
+from ..rows.data import Source
 from ..system.files import load_tensors, save_tensors
+from ..system.progress import progress_of_call
 from . import exchange, line, storing, tail
 from .asking import Asked, restricted
 from .background import Background, Rows
+from .computing import answers, computing, rows_in
 from .coordinates import Coordinate, checked_names, indices
 from .matrices import checked_parameters, n_parameters, of_one_covariance, square_root
 from .posterior import Posterior
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Coordinate", "Mixture", "checked_names", "load", "n_parameters", "refuse_nan", "square_root"]
 Array = np.ndarray
+WHY = "its noise and a covariance are both singular, its values overflow, or every component is ruled out"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -217,7 +221,15 @@ class Mixture(Background):
     # Questions about rows
 
     def log_prob(
-        self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None, background: Any = None
+        self,
+        X: Any,
+        noise: Any = None,
+        projection: Any = None,
+        *,
+        error: Any = None,
+        background: Any = None,
+        device: Any = None,
+        dtype: Any = None,
     ) -> Array:
         """Log-density of each noisy row: natural logarithm, missing values marginalised exactly.
 
@@ -233,14 +245,18 @@ class Mixture(Background):
             Standard deviations (n, p) or (p,), instead of noise.
         background : array_like, optional
             (n,), log-densities of these rows, for a model that was fitted with such.
+        device : {"cpu", "cuda"}, optional
+            Where to compute: by default the GPU, where there is one and rows times components are 10^7 or more.
+        dtype : {"float64", "float32"}, optional
+            The number type: by default float64 on a CPU and float32 on a GPU.
 
         Returns
         -------
         numpy.ndarray
             (n,).
         """
-        given = {"error": error, "background": background}
-        return self._each(self.log_density, X, noise, projection, **given)
+        given = {"error": error, "background": background, "device": device, "dtype": dtype}
+        return self._each(kernels_log_prob, X, noise, projection, **given)
 
     def log_density(self, batch: Batch) -> Tensor:
         """Log-density (n,) of a batch of noisy rows, with the background.
@@ -273,8 +289,7 @@ class Mixture(Background):
 
     def score(
         self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None, weight: Any = None,
-        background: Any = None,
-    ) -> float:  # fmt: skip
+        background: Any = None, device: Any = None, dtype: Any = None,) -> float:  # fmt: skip
         """Mean log-density per unit of row weight.
 
         Parameters
@@ -287,14 +302,19 @@ class Mixture(Background):
             (n,), how much each row counts.
         background : array_like, optional
             (n,), log-densities of these rows, for a model that was fitted with such.
+        device : {"cpu", "cuda"}, optional
+            Where to compute: by default the GPU, where there is one and rows times components are 10^7 or more.
+        dtype : {"float64", "float32"}, optional
+            The number type: by default float64 on a CPU and float32 on a GPU.
 
         Returns
         -------
         float
         """
         total, weights, first = 0.0, 0.0, 0
-        for batch in self.batches(X, noise, projection, weight, error=error, background=background):
-            log_prob = refuse_nan(self.log_density(batch), first)
+        given = {"error": error, "background": background, "device": device, "dtype": dtype}
+        for log_prob, batch in self._answers(kernels_log_prob, X, noise, projection, weight, **given):
+            refuse_nan(log_prob, first)
             total += float(log_prob.sum() if batch.weight is None else batch.weight @ log_prob)
             weights += float(batch.total_weight())
             first += batch.n
@@ -304,8 +324,7 @@ class Mixture(Background):
 
     def responsibilities(
         self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None, log_prior: Any = None,
-        background: Any = None,
-    ) -> Array:  # fmt: skip
+        background: Any = None, device: Any = None, dtype: Any = None,) -> Array:  # fmt: skip
         """Probability that each row comes from each component; with a background, what is left of 1 is its own.
 
         Parameters
@@ -318,26 +337,36 @@ class Mixture(Background):
             (n, k), added to the logarithms of the weights.
         background : array_like, optional
             (n,), log-densities of these rows, for a model that was fitted with such.
+        device : {"cpu", "cuda"}, optional
+            Where to compute: by default the GPU, where there is one and rows times components are 10^7 or more.
+        dtype : {"float64", "float32"}, optional
+            The number type: by default float64 on a CPU and float32 on a GPU.
 
         Returns
         -------
         numpy.ndarray
             (n, k).
         """
-        parameters = self.tensors()
 
-        def shares(batch: Batch) -> Tensor:
-            seen = self.seen(batch)
-            inside = kernels.log_joint(*parameters, seen)
-            if seen.background is None:
+        def shares(parameters: Parameters, batch: Batch) -> Tensor:
+            inside = kernels.log_joint(*parameters, batch)
+            if batch.background is None:
                 return torch.softmax(inside, dim=1)
-            return (inside - kernels.log_prob(*parameters, seen)[:, None]).exp()
+            return (inside - kernels.log_prob(*parameters, batch)[:, None]).exp()
 
-        given = {"log_prior": log_prior, "error": error, "background": background}
+        given = {"log_prior": log_prior, "error": error, "background": background, "device": device, "dtype": dtype}
         return self._each(shares, X, noise, projection, **given)
 
     def background_probability(
-        self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None, background: Any = None
+        self,
+        X: Any,
+        noise: Any = None,
+        projection: Any = None,
+        *,
+        error: Any = None,
+        background: Any = None,
+        device: Any = None,
+        dtype: Any = None,
     ) -> Array:
         """Probability that each row is the background's, and not of any component.
 
@@ -349,6 +378,10 @@ class Mixture(Background):
             As in :meth:`log_prob`.
         background : array_like, optional
             (n,), log-densities of these rows, for a model that was fitted with such.
+        device : {"cpu", "cuda"}, optional
+            Where to compute: by default the GPU, where there is one and rows times components are 10^7 or more.
+        dtype : {"float64", "float32"}, optional
+            The number type: by default float64 on a CPU and float32 on a GPU.
 
         Returns
         -------
@@ -362,15 +395,14 @@ class Mixture(Background):
         >>> cluster.background_probability([[5.0], [6.0]]).round(3)
         array([0.024, 1.   ])
         """
-        return self._each(self._beside, X, noise, projection, error=error, background=background)
+        given = {"error": error, "background": background, "device": device, "dtype": dtype}
+        return self._each(self._beside, X, noise, projection, **given)
 
-    def _beside(self, batch: Batch) -> Tensor:
-        """Probabilities (n,) of the background."""
-        seen = self.seen(batch)
-        if seen.background is None:
+    def _beside(self, parameters: Parameters, batch: Batch) -> Tensor:
+        if batch.background is None:
             return torch.zeros(batch.n, dtype=torch.float64)
         log_weight = np.log(self.background_weight or 1e-300)
-        return (seen.background + log_weight - kernels.log_prob(*self.tensors(), seen)).exp().clamp(max=1.0)
+        return (batch.background + log_weight - kernels.log_prob(*parameters, batch)).exp().clamp(max=1.0)
 
     def outlier(self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None) -> Array:
         """The density's own p-value of each row: how often the mixture makes a row that is less likely.
@@ -398,9 +430,22 @@ class Mixture(Background):
         array([0.05])
         """
         parameters = self._components()
-        return self._each(lambda b: torch.from_numpy(tail.p_values(parameters, b)), X, noise, projection, error=error)
 
-    def component_tail(self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None) -> Array:
+        def p_values(_: Parameters, batch: Batch) -> Tensor:
+            return torch.from_numpy(tail.p_values(parameters, batch))
+
+        return self._each(p_values, X, noise, projection, error=error, device="cpu")
+
+    def component_tail(
+        self,
+        X: Any,
+        noise: Any = None,
+        projection: Any = None,
+        *,
+        error: Any = None,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> Array:
         """Tail probability of each row, component by component; not uniform where components overlap.
 
         It is sum_j r_j P(chi2 with as many degrees of freedom as values are observed > Mahalanobis distance to j), with
@@ -412,6 +457,10 @@ class Mixture(Background):
             The rows.
         noise, projection, error : array_like, optional
             As in :meth:`log_prob`.
+        device : {"cpu", "cuda"}, optional
+            Where to compute: by default the GPU, where there is one and rows times components are 10^7 or more.
+        dtype : {"float64", "float32"}, optional
+            The number type: by default float64 on a CPU and float32 on a GPU.
 
         Returns
         -------
@@ -420,13 +469,22 @@ class Mixture(Background):
         """
         parameters = self._components()
 
-        def tails(batch: Batch) -> Tensor:
-            return torch.from_numpy(Posterior(parameters, batch).component_tail())
+        def tails(_: Parameters, batch: Batch) -> Tensor:
+            where = computing(parameters, lambda: batch.n, device, dtype)
+            return torch.from_numpy(Posterior(parameters, batch, where=where).component_tail())
 
-        return self._each(tails, X, noise, projection, error=error)
+        return self._each(tails, X, noise, projection, error=error, device="cpu")
 
     def posterior(
-        self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None, log_prior: Any = None
+        self,
+        X: Any,
+        noise: Any = None,
+        projection: Any = None,
+        *,
+        error: Any = None,
+        log_prior: Any = None,
+        device: Any = None,
+        dtype: Any = None,
     ) -> Posterior:
         """What each row's true values are, given the row, its noise and this mixture, and that no background made it.
 
@@ -438,13 +496,19 @@ class Mixture(Background):
             As in :meth:`log_prob`.
         log_prior : array_like, optional
             (n, k), added to the logarithms of the weights.
+        device : {"cpu", "cuda"}, optional
+            Where to compute: by default the GPU, where there is one and rows times components are 10^7 or more.
+        dtype : {"float64", "float32"}, optional
+            The number type: by default float64 on a CPU and float32 on a GPU.
 
         Returns
         -------
         Posterior
         """
         batch = self.batch(X, noise, projection, log_prior=log_prior, error=error)
-        return Posterior(self._components(), batch, self.labels)
+        parameters = self._components()
+        where = computing(parameters, lambda: batch.n, device, dtype)
+        return Posterior(parameters, batch, self.labels, where=where)
 
     def batch(self, X: Any, *arrays: Any, **named: Any) -> Batch:
         """Checked rows of this mixture's coordinates, in memory, float64 on the CPU.
@@ -486,18 +550,58 @@ class Mixture(Background):
         """
         return self._asked.batches(X, _given(*arrays, **named))
 
+    def asked_rows(self, X: Any, *arrays: Any, **named: Any) -> Source | Batch:
+        """The same rows as :meth:`batch`, a file or source as it is.
+
+        Parameters
+        ----------
+        X : array_like, table, path, Source or Batch
+            The rows.
+        *arrays : array_like
+            noise, projection, weight and log_prior, in this order.
+        **named : array_like
+            The same by name, error and label.
+
+        Returns
+        -------
+        Source or Batch
+        """
+        return self._asked.rows(X, _given(*arrays, **named))
+
     def _components(self) -> Parameters:
         """The components alone, whose weights sum to 1."""
         return self.with_(background=None).tensors()
 
-    def _each(self, question: Callable[[Batch], Tensor], X: Any, *arrays: Any, **named: Any) -> Array:
+    def _each(
+        self, question: Callable[[Parameters, Batch], Tensor], X: Any, *arrays: Any, device: Any = None,
+        dtype: Any = None, **named: Any,
+    ) -> Array:  # fmt: skip
         """The answers to a question about each row, asked batch by batch."""
         found: list[Array] = []
-        for batch in self.batches(X, *arrays, **named):
-            found.append(refuse_nan(question(batch), sum(map(len, found))).numpy())
+        first = 0
+        for answer, batch in self._answers(question, X, *arrays, device=device, dtype=dtype, **named):
+            found.append(refuse_nan(answer, first).numpy())
+            first += batch.n
         if not found:
-            found.append(question(Batch(torch.zeros(self.d, 0, dtype=torch.float64))).numpy())
+            found.append(question(self.tensors(), Batch(torch.zeros(self.d, 0, dtype=torch.float64))).numpy())
         return np.concatenate(found)
+
+    def _answers(
+        self, question: Callable[[Parameters, Batch], Tensor], X: Any, *arrays: Any, device: Any = None,
+        dtype: Any = None, **named: Any,
+    ) -> Iterator[tuple[Tensor, Batch]]:  # fmt: skip
+        """Answers, float64 on the CPU, with the rows that they are about; progress is shown where it takes long."""
+        asked = self.asked_rows(X, *arrays, **named)
+        where = computing(self.tensors(), lambda: rows_in(asked), device, dtype)
+
+        def answer(batch: Batch) -> tuple[Tensor, Batch]:
+            plain = batch.to("cpu", torch.float64)
+            return question(where.parameters, where.batch(self.seen(plain))).double().cpu(), plain
+
+        with progress_of_call(None, None) as progress:
+            for found, batch in answers(asked, answer, where):
+                progress.update("rows", done=batch.n)
+                yield found, batch
 
     # Other mixtures
 
@@ -581,7 +685,7 @@ class Mixture(Background):
         Mixture
         """
         beside = None if self.background is None else self.background.given(row, rest)
-        share = float(self._beside(row)[0])
+        share = float(self._beside(self.tensors(), self.seen(row))[0])
         posterior = Posterior(self._components(), row).marginal(rest)
         found = posterior.weights[0], posterior.means[0], posterior.covariances[0]
         return self._of(*found, rest, beside, share)
@@ -817,13 +921,24 @@ def load(path: str | os.PathLike[str]) -> Mixture:
         raise ValueError(f"{path} is damaged: {problem}") from problem
 
 
+def kernels_log_prob(parameters: Parameters, batch: Batch) -> Tensor:
+    """Log-densities (n,) of rows under a mixture's parameters."""
+    return kernels.log_prob(*parameters, batch)
+
+
+class NoDensity(ValueError):
+    """A row whose density cannot be computed."""
+
+    def __init__(self, row: int, count: int) -> None:
+        self.row, self.count = row, count
+        super().__init__(f"row {row} has no density ({count} such rows): {WHY}")
+
+
 def refuse_nan(values: Tensor, first: int = 0) -> Tensor:
     """Answers about rows as they are, unless one cannot be computed; ``first`` is the number of the first row."""
     bad = values.isnan() if values.ndim == 1 else values.isnan().any(1)
     if bool(bad.any()):
-        why = "its noise and a covariance are both singular, its values overflow, or every component is ruled out"
-        row = first + int(bad.nonzero()[0, 0])
-        raise ValueError(f"row {row} has no density ({int(bad.sum())} such rows): {why}")
+        raise NoDensity(first + int(bad.nonzero()[0, 0]), int(bad.sum()))
     return values
 
 

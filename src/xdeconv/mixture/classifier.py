@@ -8,10 +8,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from .. import kernels
 from ..rows import checks
+from ..rows.batch import Batch
 from ._mixture import Mixture, refuse_nan
+from .computing import answers, computing, rows_in
 
 Array = np.ndarray
 Word = Literal["equal", "training", "fitted"]
@@ -64,7 +68,15 @@ class Classifier:
         return tuple(self.mixtures)
 
     def log_joint(
-        self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None, priors: Priors | None = None
+        self,
+        X: Any,
+        noise: Any = None,
+        projection: Any = None,
+        *,
+        error: Any = None,
+        priors: Priors | None = None,
+        device: Any = None,
+        dtype: Any = None,
     ) -> Array:
         """log prior + log-likelihood; differences between columns are log Bayes factors and prior odds.
 
@@ -76,6 +88,10 @@ class Classifier:
             As in :meth:`Mixture.log_prob`.
         priors : dict or str, optional
             For these rows, instead of the classifier's own.
+        device : {"cpu", "cuda"}, optional
+            Where to compute, as in :meth:`Mixture.log_prob`.
+        dtype : {"float64", "float32"}, optional
+            The number type, as in :meth:`Mixture.log_prob`.
 
         Returns
         -------
@@ -90,14 +106,22 @@ class Classifier:
                 UserWarning,
                 stacklevel=3,
             )
-        likelihoods = self._log_likelihoods(X, noise, projection, error)
+        likelihoods = self._log_likelihoods(X, noise, projection, error, device, dtype)
         log_priors = self._fitted(likelihoods) if said == "fitted" else self._log_priors(said)
         if log_priors.shape[0] not in (1, len(likelihoods)):
             raise ValueError(f"priors are given for {log_priors.shape[0]} rows, and X has {len(likelihoods)}")
         return likelihoods + log_priors
 
     def predict_proba(
-        self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None, priors: Priors | None = None
+        self,
+        X: Any,
+        noise: Any = None,
+        projection: Any = None,
+        *,
+        error: Any = None,
+        priors: Priors | None = None,
+        device: Any = None,
+        dtype: Any = None,
     ) -> Array:
         """Probability of each class; those of a row sum to 1.
 
@@ -109,16 +133,28 @@ class Classifier:
             As in :meth:`Mixture.log_prob`.
         priors : dict or str, optional
             For these rows, instead of the classifier's own.
+        device : {"cpu", "cuda"}, optional
+            Where to compute, as in :meth:`Mixture.log_prob`.
+        dtype : {"float64", "float32"}, optional
+            The number type, as in :meth:`Mixture.log_prob`.
 
         Returns
         -------
         numpy.ndarray
             (n, classes).
         """
-        return _shares(self.log_joint(X, noise, projection, error=error, priors=priors))
+        return _shares(self.log_joint(X, noise, projection, error=error, priors=priors, device=device, dtype=dtype))
 
     def predict(
-        self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None, priors: Priors | None = None
+        self,
+        X: Any,
+        noise: Any = None,
+        projection: Any = None,
+        *,
+        error: Any = None,
+        priors: Priors | None = None,
+        device: Any = None,
+        dtype: Any = None,
     ) -> Array:
         """The likeliest class of each row.
 
@@ -130,17 +166,30 @@ class Classifier:
             As in :meth:`Mixture.log_prob`.
         priors : dict or str, optional
             For these rows, instead of the classifier's own.
+        device : {"cpu", "cuda"}, optional
+            Where to compute, as in :meth:`Mixture.log_prob`.
+        dtype : {"float64", "float32"}, optional
+            The number type, as in :meth:`Mixture.log_prob`.
 
         Returns
         -------
         numpy.ndarray
             (n,) of names.
         """
-        best = self.log_joint(X, noise, projection, error=error, priors=priors).argmax(axis=1)
+        best = self.log_joint(X, noise, projection, error=error, priors=priors, device=device, dtype=dtype).argmax(
+            axis=1
+        )
         return np.array(self.classes)[best]
 
     def fitted_priors(
-        self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None
+        self,
+        X: Any,
+        noise: Any = None,
+        projection: Any = None,
+        *,
+        error: Any = None,
+        device: Any = None,
+        dtype: Any = None,
     ) -> dict[str, float]:
         """How common each class must be to make these rows likeliest: EM on the priors alone.
 
@@ -150,6 +199,10 @@ class Classifier:
             The rows.
         noise, projection, error : array_like, optional
             As in :meth:`Mixture.log_prob`.
+        device : {"cpu", "cuda"}, optional
+            Where to compute, as in :meth:`Mixture.log_prob`.
+        dtype : {"float64", "float32"}, optional
+            The number type, as in :meth:`Mixture.log_prob`.
 
         Returns
         -------
@@ -162,19 +215,27 @@ class Classifier:
         >>> Classifier({"near": near, "far": far}).fitted_priors([[0.0], [1.0], [40.0], [0.5]])
         {'near': 0.75, 'far': 0.25}
         """
-        shares = np.exp(self._fitted(self._log_likelihoods(X, noise, projection, error)))[0]
+        shares = np.exp(self._fitted(self._log_likelihoods(X, noise, projection, error, device, dtype)))[0]
         return dict(zip(self.classes, shares.tolist(), strict=True))
 
-    def _log_likelihoods(self, X: Any, noise: Any, projection: Any, error: Any) -> Array:
+    def _log_likelihoods(self, X: Any, noise: Any, projection: Any, error: Any, device: Any, dtype: Any) -> Array:
         """(n, classes), read batch by batch as the first class reads rows."""
-        first = next(iter(self.mixtures.values()))
-        parameters = [mixture.tensors() for mixture in self.mixtures.values()]
+        mixtures = list(self.mixtures.values())
+        asked = mixtures[0].asked_rows(X, noise, projection, error=error)
+        places = [computing(mixture.tensors(), lambda: rows_in(asked), device, dtype) for mixture in mixtures]
+
+        def each(batch: Batch) -> Tensor:
+            plain = batch.to("cpu", torch.float64)
+            found = [kernels.log_prob(*where.parameters, where.batch(mixture.seen(plain))).double().cpu()
+                     for mixture, where in zip(mixtures, places, strict=True)]  # fmt: skip
+            return torch.stack(found, dim=1)
+
         found: list[Array] = []
-        for batch in first.batches(X, noise, projection, error=error):
-            start = sum(map(len, found))
-            each = [refuse_nan(kernels.log_prob(*mixture, batch), start).numpy() for mixture in parameters]
-            found.append(np.stack(each, axis=1))
-        return np.concatenate(found) if found else np.zeros((0, len(parameters)))
+        first = 0
+        for likelihoods in answers(asked, each, places[0]):
+            found.append(refuse_nan(likelihoods, first).numpy())
+            first += len(found[-1])
+        return np.concatenate(found) if found else np.zeros((0, len(mixtures)))
 
     def _fitted(self, likelihoods: Array) -> Array:
         """Log-priors (1, classes) that make rows likeliest."""

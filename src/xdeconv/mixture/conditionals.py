@@ -20,8 +20,12 @@ def conditionals(
     """
     _, m, V = parameters
     observed = ~batch.x.T.isnan()
-    seen = observed.double()
-    R = torch.eye(batch.p).double() if batch.projection is None else batch.projection.permute(2, 0, 1)
+    seen = observed.to(m.dtype)
+    R = (
+        torch.eye(batch.p, dtype=m.dtype, device=m.device)
+        if batch.projection is None
+        else batch.projection.permute(2, 0, 1)
+    )
     R = seen[:, :, None] * R
     S = batch.covariance() * seen[:, :, None] * seen[:, None, :]
     x = torch.where(observed, batch.x.T, 0.0)
@@ -34,6 +38,6 @@ def conditionals(
     residual = (x[i, :, None] - R @ m[:, :, None]) * seen[i, :, None]
     gain = torch.cholesky_solve(RV, L).mT
     z = torch.linalg.solve_triangular(L, residual, upper=False)[..., 0]
-    away = torch.eye(parameters.d).double() - gain @ R
+    away = torch.eye(parameters.d, dtype=m.dtype, device=m.device) - gain @ R
     B = away @ V @ away.mT + gain @ S @ gain.mT
     return m + (gain @ residual)[..., 0], (B + B.mT) / 2, (z * z).sum(-1)

@@ -16,6 +16,7 @@ from ..kernels.parameters import Parameters
 from ..rows import checks
 from ..rows.batch import Batch
 from . import line, tail
+from .computing import Computing, computing, in_chunks
 from .conditionals import conditionals
 from .coordinates import Coordinate, coefficients, indices
 from .matrices import square_root
@@ -54,6 +55,8 @@ class Posterior:
         Names of the coordinates.
     keep : tuple of int, optional
         The coordinates that are of interest; all by default.
+    where : Computing, optional
+        Device and number type; float64 on the CPU by default. Results are float64 arrays in any case.
 
     Examples
     --------
@@ -66,6 +69,11 @@ class Posterior:
     rows: Batch
     labels: tuple[str, ...] | None = None
     keep: tuple[int, ...] | None = None
+    where: Computing | None = None
+
+    @property
+    def _where(self) -> Computing:
+        return self.where or computing(self.parameters, lambda: 0, "cpu", None)
 
     def __repr__(self) -> str:
         return f"Posterior(rows={self.rows.n}, k={self.parameters.k}, d={len(self._kept)})"
@@ -73,7 +81,9 @@ class Posterior:
     @property
     def weights(self) -> Array:
         """Responsibilities (n, k)."""
-        return torch.softmax(kernels.log_joint(*self.parameters, self.rows), dim=1).numpy()
+        where = self._where
+        shares = torch.softmax(kernels.log_joint(*where.parameters, where.batch(self.rows)), dim=1)
+        return shares.double().cpu().numpy()
 
     @property
     def means(self) -> Array:
@@ -95,22 +105,25 @@ class Posterior:
 
     def moments(self) -> tuple[Array, Array]:
         """Posterior mean (n, d) and covariance (n, d, d) of each row, in one go."""
-        size = self._chunk_rows
-        parts = (self._moments(chunk, size * number) for number, chunk in enumerate(self.rows.chunks(size)))
+        parts = in_chunks(self.rows, self._chunk_rows, self._moments, self._where)
         means, covariances = zip(*parts, strict=True)
         return np.concatenate(means), np.concatenate(covariances)
 
-    def _moments(self, chunk: Batch, first: int) -> tuple[Array, Array]:
+    def _moments(self, rows: Batch, first: int) -> tuple[Array, Array]:
         """Those of some rows from a first one on, over the components whose responsibility is not below rounding."""
-        weights = torch.softmax(kernels.log_joint(*self.parameters, chunk), dim=1)
+        where = self._where
+        chunk = where.batch(rows)
+        weights = torch.softmax(kernels.log_joint(*where.parameters, chunk), dim=1)
         i, j = torch.nonzero(~(weights < NEGLIGIBLE), as_tuple=True)
-        r, keep, n = weights[i, j], torch.tensor(self._kept), chunk.n
-        b, B, _ = conditionals(self.parameters, chunk, i, j, first)
+        b, B, _ = conditionals(where.parameters.to(dtype=chunk.dtype), chunk, i, j, first)
+        r, kept, n = weights[i, j].to(b.dtype), torch.tensor(self._kept), chunk.n
+        keep = kept.to(b.device)
         b, B = b[:, keep], B[:, keep][:, :, keep]
         mean = b.new_zeros(n, len(keep)).index_add_(0, i, r[:, None] * b)
         away = b - mean[i]
         spread = r[:, None, None] * (B + away[:, :, None] * away[:, None, :])
-        return mean.numpy(), b.new_zeros(n, len(keep), len(keep)).index_add_(0, i, spread).numpy()
+        covariance = b.new_zeros(n, len(keep), len(keep)).index_add_(0, i, spread)
+        return where.means_out(mean, kept).numpy(), where.covariances_out(covariance, kept).numpy()
 
     def marginal(self, coordinates: Sequence[Coordinate]) -> Posterior:
         """The posterior of some coordinates.
@@ -226,14 +239,17 @@ class Posterior:
         return np.concatenate([f(pairs).numpy() for _, pairs, _ in self._pairs()])
 
     def _pairs(self) -> Iterator[tuple[Batch, _Pairs, Tensor]]:
-        size, k, keep = self._chunk_rows, self.parameters.k, torch.tensor(self._kept)
-        for number, chunk in enumerate(self.rows.chunks(size)):
-            n = chunk.n
-            i, j = torch.arange(n).repeat_interleave(k), torch.arange(k).repeat(n)
-            found = conditionals(self.parameters, chunk, i, j, size * number)
+        size, k, keep, where = self._chunk_rows, self.parameters.k, torch.tensor(self._kept), self._where
+        for number, rows in enumerate(self.rows.chunks(size)):
+            chunk, n = where.batch(rows), rows.n
+            i, j = (t.to(chunk.device) for t in (torch.arange(n).repeat_interleave(k), torch.arange(k).repeat(n)))
+            found = conditionals(where.parameters.to(dtype=chunk.dtype), chunk, i, j, size * number)
             b, B, distance = (t.unflatten(0, (n, k)) for t in found)
-            weights = torch.softmax(kernels.log_joint(*self.parameters, chunk), dim=1)
-            yield chunk, _Pairs(weights, b[..., keep], B[..., keep, :][..., keep]), distance
+            weights = torch.softmax(kernels.log_joint(*where.parameters, chunk), dim=1).double().cpu()
+            kept = keep.to(b.device)
+            means = where.means_out(b[..., kept], keep)
+            covariances = where.covariances_out(B[..., kept, :][..., kept], keep)
+            yield rows, _Pairs(weights, means, covariances), distance.double().cpu()
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from .batch import Batch, concatenate, packed_size
 from .prefetch import prefetched_to
 from .thinning import within
 
+T = TypeVar("T")
 __all__ = ["ArraySource", "Source", "as_source", "permutation"]
 CHUNK_ROWS = 1 << 22  # rows of a batch when no size is asked for
 POOL_ROWS = 1 << 20  # rows that are shuffled together where a source does not shuffle by itself
@@ -240,6 +241,21 @@ class Source(ABC):
             term = function(batch)
             total = total.to(term.device) + term
         return total
+
+    def each(self, function: Callable[[Batch], T]) -> Iterator[T]:
+        """function(batch) of each batch of a pass, in order.
+
+        Parameters
+        ----------
+        function : callable
+            Of a batch, which may be called by any thread.
+
+        Returns
+        -------
+        iterator
+            By default one after the other.
+        """
+        return map(function, self.batches(0))
 
     def held(self) -> Source:
         """The rows in memory where that is the better place for them; by default they stay a stream.

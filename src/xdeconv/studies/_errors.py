@@ -13,7 +13,6 @@ from scipy.stats import norm
 from torch import Tensor
 
 from ..catalog._open import open as open_catalog
-from ..fitting._fit import chosen_device
 from ..kernels.parameters import Parameters
 from ..methods import EM, Method
 from ..methods.chart import Chart
@@ -23,6 +22,7 @@ from ..mixture.asking import Asked
 from ..plot.axes import axis_title, new_axes, view
 from ..rows.batch import Batch
 from ..rows.data import Source, as_source
+from ..system.devices import chosen_device
 from ..system.text import measured
 from .bands import LEVELS, Band, checked_grid, checked_levels
 from .information import scores_of

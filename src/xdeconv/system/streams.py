@@ -124,9 +124,8 @@ class _Shared(Generic[S, T]):
                 self._put((number, index), made)
         except Exception as problem:
             self._fail((number, index), problem)
-        except BaseException:  # an interrupt: nobody waits for the others' results
-            self.stop()
-            raise
+        except BaseException as problem:  # an interrupt, which comes before all else
+            self._interrupt(problem)
 
     def _choose(self, mine: int | None) -> int | None:
         """The stream to draw from next: the same as before, a new one, or the one that is waited for."""
@@ -166,18 +165,25 @@ class _Shared(Generic[S, T]):
                 self.problem = (place, problem)
             self.changed.notify_all()
 
+    def _interrupt(self, problem: BaseException) -> None:
+        with self.changed:
+            self.problem, self.stopped = ((-1, -1), problem), True
+            self.changed.notify_all()
+
     # What the caller does
 
     def take(self) -> list[T] | None:
         """The next result, in a list of one; None at the end. A problem is raised in its turn."""
         with self.changed:
             while True:
+                if self.problem is not None and self.stopped:
+                    self.refuse()
                 self._advance()
                 if self.place in self.ready:
-                    found = [self.ready.pop(self.place)]
+                    values = [self.ready.pop(self.place)]
                     self.place = (self.place[0], self.place[1] + 1)
                     self.changed.notify_all()
-                    return found
+                    return values
                 if self.problem is not None and self.problem[0] <= self.place:
                     self.refuse()
                 if self.place[0] >= len(self.streams) or self.stopped:

@@ -70,13 +70,15 @@ def small_algebra() -> Iterator[None]:
 
 @contextmanager
 def sharing() -> Iterator[None]:
-    """One of several threads that share the cores: what it calls computes in this thread alone."""
-    before = _here.shared
+    """One of several threads that share the cores: what it calls, torch among it, computes in this thread alone."""
+    before, torch_threads = _here.shared, torch.get_num_threads()
     _here.shared = True
+    torch.set_num_threads(1)  # each thread remembers its own
     try:
         yield
     finally:
         _here.shared = before
+        torch.set_num_threads(torch_threads)
 
 
 class Task:

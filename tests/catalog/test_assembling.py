@@ -1,0 +1,262 @@
+"""The compiled assembly against dense matrices, and that a catalogue is read once, by any number of threads alike."""
+
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from tests.catalogues import arrow_table, gaia_like
+
+import xdeconv as xd
+from xdeconv.catalog import reading, stream
+from xdeconv.catalog.assembling import assemble
+from xdeconv.catalog.bad_rows import bad_rows
+from xdeconv.catalog.readers.parquet import ParquetTable
+from xdeconv.catalog.recipe import Deviation, Frame, Quantity, Recipe
+from xdeconv.catalog.transforms import Plain
+from xdeconv.system import threads as workers
+
+COLUMNS = ["ra", "dec", "parallax", "pmra", "pmdec", "bp_rp", "phot_g_mean_mag"]
+
+
+def dense(recipe, columns, n):
+    """Values (n, p) and covariances (n, p, p), from J C J^T in float64; zero where a value is missing."""
+    found = recipe.evaluate(columns)
+    sources = list(found.deviations)
+    J = np.zeros((n, len(found.x), len(sources)))
+    C = np.tile(np.eye(len(sources)), (n, 1, 1))
+    for a, slopes in enumerate(found.slopes):
+        for source, slope in slopes.items():
+            J[:, a, sources.index(source)] = slope * np.asarray(found.deviations[source], float)
+    for (s, t), r in found.correlations.items():
+        i, j = sources.index(s), sources.index(t)
+        C[:, i, j] = C[:, j, i] = np.nan_to_num(np.asarray(r, float))
+    x = np.stack([np.asarray(v, float) for v in found.x], 1)
+    J[np.isnan(x)] = 0.0
+    return x, J @ C @ J.transpose(0, 2, 1)
+
+
+def packed(S):
+    a, b = np.tril_indices(S.shape[1])
+    return S[:, a, b].T
+
+
+@pytest.mark.parametrize("single", [False, True])
+@pytest.mark.parametrize("rows", [1, 255, 256, 257, 40_000])
+def test_the_kernel_is_the_dense_product(rows, single):
+    columns = {name: np.asarray(c) for name, c in gaia_like(rows, missing=True).items()}
+    recipe = xd.open(columns, COLUMNS).recipe
+    frame = Frame(np.arange(7.0), np.arange(1.0, 8.0))
+    number = np.float32 if single else np.float64
+    room = (np.full((7, rows), np.nan, number), np.full((28, rows), np.nan, number))
+    found = assemble(recipe, [columns], frame, room)
+    x, S = dense(recipe, columns, rows)
+    close = 1e-6 if single else 1e-13
+    np.testing.assert_allclose(found.x, ((x - frame.shift) / frame.scale).T, rtol=close, atol=close)
+    np.testing.assert_allclose(
+        found.noise, packed(S / (frame.scale[:, None] * frame.scale)), rtol=10 * close, atol=1e-20
+    )
+    assert not found.doubtful.any()
+    assert found.partial == np.isnan(x).any(1).sum()
+    assert found.empty == np.isnan(x).all(1).sum()
+    seen = ~np.isnan(x).all(0)
+    spans = np.stack([np.nanmin(x[:, seen], 0), np.nanmax(x[:, seen], 0)], 1)
+    np.testing.assert_array_equal(found.spans[seen], spans)
+
+
+def test_derived_features_have_slopes_of_each_row():
+    columns = {name: np.asarray(c) for name, c in gaia_like(500, missing=True).items()}
+    recipe = xd.open(columns, ["l", "b", "pml", "pmb", "parallax"], derive="galactic").recipe
+    found = assemble(recipe, [columns])
+    x, S = dense(recipe, columns, 500)
+    np.testing.assert_array_equal(found.x, x.T)
+    np.testing.assert_allclose(found.noise, packed(S), rtol=1e-9, atol=1e-25)
+
+
+def three(n, seed=0):
+    rng = np.random.default_rng(seed)
+    columns = {name: rng.normal(size=n) for name in "abc"}
+    columns |= {f"s{name}": rng.uniform(0.1, 1.0, n).astype(np.float32) for name in "abc"}
+    columns |= {f"r{i}": rng.uniform(-0.4, 0.4, n) for i in range(3)}
+    pairs = {("a", "b"): "r0", ("a", "c"): "r1", ("b", "c"): "r2"}
+    quantities = {name: Quantity(name, {name: 1.0}) for name in "abc"}
+    deviations = {name: Deviation(Plain(f"s{name}")) for name in "abc"}
+    return columns, Recipe(tuple("abc"), ("",) * 3, quantities, deviations, pairs)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("sa", -1.0), ("sa", np.nan), ("sb", np.inf), ("a", np.inf), ("b", -np.inf), ("r0", 1.5), ("r2", np.nan),
+     ("r1", -1.1)],
+)  # fmt: skip
+@pytest.mark.parametrize("row", [0, 300, 999])
+def test_a_bad_row_is_doubtful_and_no_other(column, value, row):
+    columns, recipe = three(1000)
+    columns[column][row] = value
+    made = assemble(recipe, [columns])
+    assert np.flatnonzero(made.doubtful).tolist() == [row]
+    assert np.flatnonzero(bad_rows(recipe, columns, made.x, made.noise)[0]).tolist() == [row]
+
+
+def test_the_errors_of_missing_values_do_not_matter():
+    columns, recipe = three(1000)
+    columns["a"][5], columns["sa"][5], columns["r0"][5] = np.nan, -1.0, np.nan
+    made = assemble(recipe, [columns])
+    assert not made.doubtful.any()
+    assert made.noise[0, 5] == made.noise[1, 5] == 0.0
+
+
+def test_what_is_bad_is_always_doubtful():
+    columns, recipe = three(20_000, seed=3)
+    rng = np.random.default_rng(4)
+    for i in range(3):
+        columns[f"r{i}"] = rng.uniform(-1, 1, 20_000)  # many of which no covariance can have
+    made = assemble(recipe, [columns])
+    bad, _ = bad_rows(recipe, columns, made.x, made.noise)
+    assert 1000 < bad.sum() < 15_000
+    assert made.doubtful[bad].all()
+
+
+# Files
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    columns = gaia_like(7000, missing=True, seed=5)
+    columns["parallax_error"][[17, 4321]] = -1.0
+    found = tmp_path_factory.mktemp("rows") / "rows.parquet"
+    pq.write_table(arrow_table(columns), found, row_group_size=1000)
+    return found
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """The row groups that were read."""
+    found = []
+    read = ParquetTable.read
+
+    def noted(self, piece, columns, floats=()):
+        found.append(piece.index)
+        return read(self, piece, columns, floats)
+
+    monkeypatch.setattr(ParquetTable, "read", noted)
+    return found
+
+
+def opened(path, **words):
+    return xd.open(path, COLUMNS, memory=False, bad_rows="drop", **words)
+
+
+def test_batches_and_sums_have_the_same_bits_whatever_the_number_of_threads(path, monkeypatch):
+    found = []
+    for many in (1, 2, 5):
+        monkeypatch.setattr(workers, "threads", lambda many=many: many)
+        source = opened(path)
+        batches = list(source.batches(0))
+        total = opened(path).sum(lambda batch: batch.x.nansum(1) * 1.1)
+        sample = opened(path).sample(500, 3)
+        found.append((torch.cat([b.x for b in batches], 1), total, sample.x, source.rows))
+    for other in found[1:]:
+        for one, two in zip(found[0], other, strict=True):
+            assert one == two if isinstance(one, int) else torch.equal(one.nan_to_num(-9.0), two.nan_to_num(-9.0))
+    assert found[0][3] == 6998
+
+
+def test_loading_is_what_batches_are(path, monkeypatch):
+    source = xd.open(path, COLUMNS[:2])  # no parallax, no bad row
+    for many in (1, 3):
+        monkeypatch.setattr(workers, "threads", lambda many=many: many)
+        whole = source.load().batch
+        parts = list(source.batches(0))
+        assert torch.equal(whole.x, torch.cat([b.x for b in parts], 1))
+        assert torch.equal(whole.noise, torch.cat([b.noise for b in parts], 1))
+
+
+@pytest.mark.parametrize(
+    ("columns", "words", "validation", "before"),
+    [(COLUMNS[:2], {}, None, 1), (COLUMNS[:2], {}, 0.1, 1), (COLUMNS, {"bad_rows": "drop"}, None, 1),
+     (COLUMNS[:2], {"where": "dec < 25"}, None, 1), (COLUMNS, {"bad_rows": "drop"}, 0.1, 2)],
+)  # fmt: skip
+def test_a_streamed_fit_reads_its_file_once_before_the_first_pass(
+    path, reads, columns, words, validation, before, monkeypatch
+):
+    """Only where rows must be counted before some are held out, and no number of the file tells, twice."""
+    monkeypatch.setattr(stream, "HELD_BYTES", 200_000)  # rows held out take less, all rows more
+    source = xd.open(path, columns, **words)
+    after_one = []
+    method = xd.EM(accelerate=False)
+    xd.fit(source, 2, epochs=1, tol=0, moves="none", method=method, validation=validation,
+           callback=lambda _: after_one.append(len(reads) / 7))  # fmt: skip
+    assert after_one == [before + 1]
+
+
+def test_bad_rows_are_looked_for_once(path, monkeypatch):
+    source = opened(path)
+    assembled = []
+    real = reading.assemble
+    monkeypatch.setattr(reading, "assemble", lambda *a, **k: assembled.append(1) or real(*a, **k))
+    list(source.batches(0))
+    assert len(assembled) == 1 + 2 + 1  # all rows, two groups with a bad row exactly, and all that are left
+    assembled.clear()
+    list(source.batches(0))
+    assert len(assembled) == 1
+    assert source.notes == ("2 rows with impossible errors were dropped",)
+
+
+@pytest.mark.parametrize("many", [1, 2, 5])
+def test_the_first_bad_row_is_named_by_any_number_of_threads(path, many, monkeypatch):
+    monkeypatch.setattr(workers, "threads", lambda: many)
+    source = xd.open(path, COLUMNS, memory=False)
+    for _ in range(2):  # a second try finds it again
+        with pytest.raises(ValueError, match=r"rows\.parquet, row 17 in row group 0: parallax_error is negative"):
+            source.sum(lambda batch: batch.x.sum())
+        with pytest.raises(ValueError, match=r"rows\.parquet, row 17 in row group 0: parallax_error is negative"):
+            list(source.batches(0))
+
+
+def test_ranks_share_row_groups_out():
+    assert reading.shared_out([10] * 7, 1) == [list(range(7))]
+    two = reading.shared_out([100] * 8, 2)
+    assert sorted(two[0] + two[1]) == list(range(8))
+    assert reading.shared_out([1000, 10], 2) is None
+
+
+@pytest.mark.slow
+def test_an_interrupt_ends_a_streamed_fit_within_a_second_and_it_resumes(tmp_path):
+    rows = tmp_path / "rows.parquet"
+    rng = np.random.default_rng(0)
+    table = {name: rng.normal(size=400_000) for name in "xy"}
+    table |= {f"{name}_error": np.full(400_000, 0.1) for name in "xy"}
+    pq.write_table(pa.table(table), rows, row_group_size=20_000)
+    script = tmp_path / "run.py"
+    script.write_text(
+        textwrap.dedent(f"""
+        import time
+        import xdeconv as xd
+        source = xd.open({str(rows)!r}, ["x", "y"], memory=False)
+        said = lambda epoch: print("epoch", flush=True)
+        result = xd.fit(source, 16, epochs=4000, tol=0, moves="none", method=xd.EM(accelerate=False),
+                        checkpoint={str(tmp_path / "c")!r}, callback=said)
+        print("ended", time.time())
+        print(result.notes)
+        """)
+    )
+    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as process:
+        for _ in range(2):
+            assert process.stdout.readline().startswith("epoch")
+        sent = time.time()
+        process.send_signal(signal.SIGINT)
+        out = process.stdout.read().splitlines()
+    ended = next(line for line in out if line.startswith("ended"))
+    assert float(ended.split()[1]) - sent < 1.0
+    assert "resume" in out[-1]
+    source = xd.open(rows, ["x", "y"], memory=False)
+    again = xd.fit(source, 16, epochs=5, tol=0, moves="none", method=xd.EM(accelerate=False),
+                   checkpoint=xd.Checkpoint(tmp_path / "c", resume=True))  # fmt: skip
+    assert len(again.history) >= 3
