@@ -51,12 +51,12 @@ def gradients(split: Split, k: int, seed: int, train: object = None) -> xd.FitRe
 
 
 def minibatch_streamed(split: Split, k: int, seed: int) -> xd.FitResult:
-    """Minibatch EM with stochastic moves, from a file that is read anew in every pass."""
+    """Minibatch EM with stochastic moves, from a file that is read again in every pass."""
     return minibatch(split, k, seed, split.stream)
 
 
 def gradients_streamed(split: Split, k: int, seed: int) -> xd.FitResult:
-    """SGD with stochastic moves, from a file that is read anew in every pass."""
+    """SGD with stochastic moves, from a file that is read again in every pass."""
     return gradients(split, k, seed, split.stream)
 
 

@@ -48,6 +48,7 @@ Background = Annotated[
     str | None,
     typer.Option(help="What else makes rows: COLUMN=LOW:HIGH,... of every column, or a model to hold fixed."),
 ]
+Tails = Annotated[str | None, typer.Option(help="Tails of Student's t instead of Gaussian ones: its nu, or fit.")]
 Offset = Annotated[
     list[str] | None, typer.Option(help="COLUMN=NUMBER or EXPRESSION to subtract: a zero point. Repeatable.")
 ]
@@ -71,7 +72,7 @@ Output = Annotated[Path, typer.Option("--output", "-o", help="File to write: .pa
 Force = Annotated[bool, typer.Option("--force", help="Overwrite a file that xdeconv did not write.")]
 Device = Annotated[Literal["cpu", "cuda"] | None, typer.Option(help="Default: cuda where there is one.")]
 Number = Annotated[Literal["float32", "float64"] | None, typer.Option(help="Default: by device.")]
-Epochs = Annotated[int | None, typer.Option(help="Most passes over the data of a fit.", min=1)]
+Epochs = Annotated[int | None, typer.Option(help="At most so many passes over the rows.", min=1)]
 Tolerance = Annotated[
     float, typer.Option(help="Stop when the fit expects to gain less than this many nats, over all rows.", min=0)
 ]
@@ -252,3 +253,13 @@ def background(text: str | None, labels: Sequence[str]) -> Any:
         raise typer.BadParameter(
             f"{text!r} must be COLUMN=LOW:HIGH,...: {problem}", param_hint="--background"
         ) from None
+
+
+def tails(text: str | None) -> Any:
+    """The tails that --tails names: fit, or a number of degrees of freedom."""
+    from ..mixture.tails import StudentT
+
+    try:
+        return None if text is None else StudentT() if text == "fit" else StudentT(float(text))
+    except ValueError as problem:
+        raise typer.BadParameter(f"{text!r} is neither fit nor a nu: {problem}", param_hint="--tails") from None

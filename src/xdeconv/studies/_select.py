@@ -172,8 +172,8 @@ def select(
     data : array-like (n, p), table, Batch or Source
         Noisy rows; NaN is missing.
     components : iterable of int, optional
-        Numbers of components to try; by default 1 to 64, or as many as the rows may bear, first in steps and then
-        all those around the best.
+        Numbers of components to try; by default 1 to 64, or as many as the rows may bear: first in steps, then
+        halfway to the best and halfway again.
     criterion : str, optional
         held-out (rows that no fit sees), cv (cross-validation), bic or aic; by default cv for fewer than 100,000 rows
         in memory and where ``folds`` says so, else held-out.
@@ -288,9 +288,9 @@ def _sizes(components: Iterable[int]) -> list[int]:
 
 def _refuse_words(criterion: str, rule: str, options: Mapping[str, Any]) -> None:
     if criterion not in NAMES:
-        raise ValueError(f"criterion {criterion!r} is none of {', '.join(NAMES)}")
+        raise ValueError(f"criterion must be one of {', '.join(NAMES)}, got {criterion!r}")
     if rule not in ("best", "one-se") or (rule == "one-se" and criterion in ("bic", "aic")):
-        raise ValueError(f"rule {rule!r} is none of best and, for held-out and cv, one-se")
+        raise ValueError(f"rule must be best or, for held-out and cv, one-se, got {rule!r}")
     refused = [name for name in OWN if name in options]
     if refused:
         raise ValueError(f"a selection makes many fits, so {', '.join(refused)} cannot be given; results= keeps them")
