@@ -1,6 +1,7 @@
 """The command bootstrap: standard errors that are those of theory, of the rows of the fit."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -58,4 +59,4 @@ def test_the_weight_of_a_background_has_an_error_too(tmp_path, monkeypatch, call
     ((value, error),) = re.findall(r"^background: (\S+) \+- (\S+) of all rows$", out, re.MULTILINE)
     assert float(value) == pytest.approx(0.5, abs=0.1)
     assert 0.01 < float(error) < 0.05
-    assert "background" in open("draws.csv").readline()
+    assert "background" in Path("draws.csv").read_text().splitlines()[0]

@@ -101,19 +101,19 @@ def lines(refits: Bootstrap) -> list[str]:
     of_widths = np.std(widths[1:], axis=0, ddof=1)
     means = cells("mean of", mixture, mixture.means, errors.means, errors.weights)
     sds = cells("sd of", mixture, widths[0], of_widths, errors.weights)
-    return [f"{len(every)} draws", *beside(found), *aligned(means), "", *aligned(sds)]
+    return [f"{len(every)} draws", *beside(refits), *aligned(means), "", *aligned(sds)]
 
 
-def beside(found: Bootstrap) -> list[str]:
+def beside(refits: Bootstrap) -> list[str]:
     """The weight of a background with its standard error, where there is one."""
     import numpy as np
 
     from ..system.text import measured
 
-    if found.mixture.background is None:
+    if refits.mixture.background is None:
         return []
-    error = float(np.std([mixture.background_weight for mixture in found.mixtures], ddof=1))
-    return [f"background: {measured(found.mixture.background_weight, error)} of all rows"]
+    error = float(np.std([mixture.background_weight for mixture in refits.mixtures], ddof=1))
+    return [f"background: {measured(refits.mixture.background_weight, error)} of all rows"]
 
 
 def cells(
