@@ -42,6 +42,8 @@ class StudentT:
     ----------
     nu : float, optional
         Degrees of freedom, one number for all components; fitted where it is not given.
+    fitted : bool, default False
+        Whether a fit may change nu; true where it is not given.
 
     Examples
     --------
