@@ -7,7 +7,7 @@ PAGES  := $(VENV)/.installed-docs
 BUILD  := $(RUN) -m sphinx -W --keep-going -q -b html docs docs/_build/html
 QUICK  := not slow and not docs and not processes and not browser and not interpreted
 
-.PHONY: demo test check quick docs clean ranges audit
+.PHONY: demo test check quick docs notebooks clean ranges audit
 
 demo: $(STAMP)
 	$(RUN) -m xdeconv demo
@@ -28,6 +28,10 @@ quick: $(STAMP)
 
 docs: $(PAGES)
 	$(BUILD)
+
+# The pages of the gallery as Jupyter notebooks, in examples/.
+notebooks:
+	$(PYTHON) docs/notebooks.py examples
 
 $(STAMP): pyproject.toml requirements/dev.txt
 	$(PYTHON) -m venv $(VENV)

@@ -24,7 +24,7 @@ class Split:
 
     train: Batch
     held_out: Batch
-    stream: Any = None  # the training rows as a source that is read anew in every pass, where a table has one
+    stream: Any = None  # the training rows as a source that is read again in every pass, where a table has one
 
 
 def gaia_fields(path: Path, right_units: bool = False) -> Split:

@@ -134,7 +134,7 @@ def write(saved: dict) -> None:
         rows = [row for row in rows if row[2:]]
         if rows:
             body.append(f"Steps, {table}, k = {K}, default start, no moves: held-out log-likelihood after passes.")
-            body.append(report.table(["method", "rows a step", *map(str, PASSES)], rows))
+            body.append(report.table(["method", "rows per step", *map(str, PASSES)], rows))
     report.write_section("Defaults: starts, steps and batch sizes", "\n\n".join(body))
 
 

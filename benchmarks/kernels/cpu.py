@@ -153,7 +153,7 @@ def against_reference(theta: Theta, batch: Batch, repeats: int) -> dict[str, flo
 
 
 def share_of_matmul(theta: Theta, batch: Batch, repeats: int) -> dict[str, float]:
-    """Operations a second, d^3 + 4 d^2 a pair, as a share of torch's for a product of float32 matrices."""
+    """Operations per second, d^3 + 4 d^2 per pair, as a share of torch's for a product of float32 matrices."""
     size, (k, d) = 2048, theta[1].shape
     A = torch.randn(size, size)
     calls: Calls = {"matmul": lambda: A @ A, "dense": lambda: kernels.accumulate(*theta, batch, OFF)}

@@ -33,6 +33,11 @@ def em_alone(split: Split, k: int, seed: int) -> xd.FitResult:
     return default(split, k, seed, moves="none")
 
 
+def single(split: Split, k: int, seed: int) -> xd.FitResult:
+    """The same in float32, the number type of GPUs."""
+    return default(split, k, seed, dtype="float32")
+
+
 def minibatch(split: Split, k: int, seed: int, train: object = None) -> xd.FitResult:
     """Minibatch EM with stochastic moves, from rows in memory."""
     rows = suited_batch(k, split.train.d)
@@ -46,17 +51,17 @@ def gradients(split: Split, k: int, seed: int, train: object = None) -> xd.FitRe
 
 
 def minibatch_streamed(split: Split, k: int, seed: int) -> xd.FitResult:
-    """Minibatch EM with stochastic moves, from a file that is read anew in every pass."""
+    """Minibatch EM with stochastic moves, from a file that is read again in every pass."""
     return minibatch(split, k, seed, split.stream)
 
 
 def gradients_streamed(split: Split, k: int, seed: int) -> xd.FitResult:
-    """SGD with stochastic moves, from a file that is read anew in every pass."""
+    """SGD with stochastic moves, from a file that is read again in every pass."""
     return gradients(split, k, seed, split.stream)
 
 
 FITS = {
-    "default": default, "em": em_alone, "minibatch": minibatch, "sgd": gradients,
+    "default": default, "float32": single, "em": em_alone, "minibatch": minibatch, "sgd": gradients,
     "minibatch-streamed": minibatch_streamed, "sgd-streamed": gradients_streamed,
 }  # fmt: skip
 

@@ -87,7 +87,7 @@ def warm_up(recipe: Recipe, rows: Rows, k: int, moves: bool) -> None:
     """Compile what a fit will run: a few batches, or an epoch of all rows and, with ``moves``, up to the first search.
 
     The search is the same code for every k, so that it needs to be met once. On a GPU, our own fit is also met in
-    float64, in which it goes on where float32 does not hold its covariances.
+    float64, in which it continues where float32 does not hold its covariances.
     """
     train = rows.train
     if recipe.batch_rows is not None:

@@ -106,7 +106,7 @@ def pomegranate(X: Array, S: Array, start: Parameters, record: Record) -> None:
 
 
 def pycave(X: Array, S: Array, start: Parameters, record: Record) -> None:
-    """A whole fit, since it cannot go on from where it was; of the start it takes the means."""
+    """A whole fit, since it cannot resume; of the start it takes the means."""
     import torch
     from pycave.bayes import GaussianMixture
 

@@ -122,7 +122,7 @@ def arithmetic(found: dict[str, Any]) -> str:
             rows.append([str(gpus), f"{share:,.0f}", f"{share * ROW_BYTES / 2**30:.1f} GiB", f"{seconds:.2f} s",
                          f"{100 * seconds:.0f} s"])  # fmt: skip
         text += [
-            f"One GPU goes through {rate:.3g} rows a second. 1.8 billion rows, d = 7, k = {p['k']}, by division:",
+            f"One GPU goes through {rate:.3g} rows per second. 1.8 billion rows, d = 7, k = {p['k']}, by division:",
             "",
             table(["GPUs", "rows each", "memory each", "a pass", "100 passes"], rows),
             "",

@@ -86,6 +86,6 @@ def soak_rows(seen: list[tuple[float, int, int, float]], rows: int) -> list[list
         ["minutes", f"{seen[-1][0] / 60:.1f}", f"{len(seen)} epochs of {rows:,} rows", ""],
         ["memory (MiB)", f"{memory[0]:.0f}", f"{memory[1]:.0f}", shown[0]],
         ["open descriptors", str(files[0]), str(files[1]), shown[1]],
-        ["rows a second", f"{rates[0]:,.0f}", f"{rates[1]:,.0f}", shown[2]],
-        ["rows a second of all cores", f"{busy[0]:,.0f}", f"{busy[1]:,.0f}", shown[3]],
+        ["rows per second", f"{rates[0]:,.0f}", f"{rates[1]:,.0f}", shown[2]],
+        ["rows per second of all cores", f"{busy[0]:,.0f}", f"{busy[1]:,.0f}", shown[3]],
     ]

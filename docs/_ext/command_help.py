@@ -1,4 +1,9 @@
-"""The directive command-help: what `xdeconv COMMAND --help` prints."""
+"""The directive command-help: what `xdeconv COMMAND --help` prints.
+
+Sphinx has no directive that shows what a program prints, and those of others either read the command's objects
+(sphinx-click), which is not what a user sees, or start a process per command (sphinxcontrib-programoutput). All other
+pages are made by Sphinx and its own extensions.
+"""
 
 import os
 

@@ -112,5 +112,5 @@ def test_holoien_files(tmp_path):
     assert (again.n_components, again.n_iter, again.tol, again.random_state) == (2, 50, 1e-4, 3)
     assert (clone(again).mu == model.mu).all()
     (tmp_path / "other.fit").write_text("nothing\n")
-    with pytest.raises(ValueError, match="no XDGMM model file"):
+    with pytest.raises(ValueError, match="not an XDGMM model file"):
         tholoien.XDGMM(filename=str(tmp_path / "other.fit"))

@@ -20,7 +20,8 @@ from blocks import INDENTED, blocks, run, runnable
 mpl.use("Agg")
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted(DOCS.glob("**/*.md"))
-GALLERY = {"noise", "missing", "hipparcos", "parallaxes", "components", "methods", "float32", "quasars", "members"}
+GALLERY = {"noise", "missing", "hipparcos", "parallaxes", "components", "methods", "float32", "quasars", "members",
+           "abundances"}  # fmt: skip
 
 
 def page_id(page):

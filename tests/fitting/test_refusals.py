@@ -154,8 +154,6 @@ def test_a_selection_takes_every_kind_of_validation():
     kinds = [{"X": X, "error": np.sqrt(S)}, xd.Batch.from_arrays(X, S), xd.data.as_source(X, noise=S)]
     scores = [xd.select(**rows, validation=v).table[0].score for v in kinds]
     assert scores == pytest.approx([scores[0]] * 3, rel=1e-12)
-    with pytest.raises(ValueError, match="judges by validation="):
-        xd.select(**rows, validation=None)
 
 
 def test_a_fit_is_not_resumed_with_another_lambda(tmp_path):

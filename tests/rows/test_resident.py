@@ -165,8 +165,8 @@ def test_a_fit_is_the_same_wherever_its_rows_are(tmp_path):
     assert np.allclose(found[0].mixture.means, found[1].mixture.means, rtol=1e-10)
     assert abs(found[0].loglik - found[1].loglik) < 1e-9
     assert "3,000 rows are kept in host memory" in found[0].notes[0]
-    assert "bytes a row, exact" in found[0].notes[0]
-    assert "read anew in every pass" in found[1].notes[0]
+    assert "bytes per row, exact" in found[0].notes[0]
+    assert "read again in every pass" in found[1].notes[0]
 
 
 def test_minibatches_of_kept_rows_reach_the_same_likelihood():

@@ -87,7 +87,7 @@ def test_errors_and_rows_in_units_that_do_not_fit_are_refused():
     table = astropy_table()
     with pytest.raises(ValueError, match="error is in 'km/s', which cannot be turned into 'mas'"):
         xd.fit(table, 2, error=astropy_table(unit=("km/s", "mag"), values=ERROR))
-    with pytest.raises(ValueError, match="no square of 'mas'"):
+    with pytest.raises(ValueError, match="not the square of 'mas'"):
         xd.fit(table, 2, noise=astropy_table(unit=("mas", "mag2"), values=ERROR))
     with pytest.raises(ValueError, match="give a table of error"):
         xd.fit(table, 2, error=ERROR * units.mas)
@@ -114,5 +114,5 @@ def test_columns_that_are_no_numbers_are_refused():
         xd.fit({"a": X[:, 0], "b": np.array(["x"] * 120)}, 2)
     with pytest.raises(ValueError, match="different lengths"):
         xd.fit({"a": X[:, 0], "b": X[:5, 1]}, 2)
-    with pytest.raises(ValueError, match="column b must be one number a row"):
+    with pytest.raises(ValueError, match="column b must be one number per row"):
         xd.fit({"a": X[:, 0], "b": X}, 2)

@@ -149,7 +149,7 @@ def test_another_call_is_refused_by_name(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"criterion": "dic"}, "none of held-out, cv, bic, aic"),
+        ({"criterion": "dic"}, "one of held-out, cv, bic, aic"),
         ({"criterion": "bic", "rule": "one-se"}, "rule 'one-se'"),
         ({"components": []}, "such as"),
         ({"components": [0, 2]}, "at least 1"),

@@ -134,13 +134,13 @@ def open_source(
 
 def _arguments(given: Mapping[str, Any], table: Table) -> dict[str, Any]:
     """What was said, as :class:`finding.Choices` has it."""
-    found = {name: value for name, value in given.items() if value is not None}
-    found["columns"] = tuple(found.get("columns") or default_columns(table))
-    found["derive"] = finding.as_transforms(found.get("derive"), table.columns)
-    found["correlation"] = {_pair(pair): value for pair, value in found.get("correlation", {}).items()}
-    prior = found.get("log_prior", ())
-    found["log_prior"] = (prior,) if isinstance(prior, str) else tuple(prior)
-    return found
+    said = {name: value for name, value in given.items() if value is not None}
+    said["columns"] = tuple(said.get("columns") or default_columns(table))
+    said["derive"] = finding.as_transforms(said.get("derive"), table.columns)
+    said["correlation"] = {_pair(pair): value for pair, value in said.get("correlation", {}).items()}
+    prior = said.get("log_prior", ())
+    said["log_prior"] = (prior,) if isinstance(prior, str) else tuple(prior)
+    return said
 
 
 def _pair(pair: Any) -> tuple[str, str]:

@@ -27,10 +27,14 @@ class Problem:
 
 def bad_rows(recipe: Recipe, columns: Columns, x: Array, noise: Array | None) -> tuple[Array, Problem | None]:
     """Which rows (n,) are bad, and the first problem found."""
-    found = recipe.evaluate(columns)
+    evaluated = recipe.evaluate(columns)
     bad = np.zeros(x.shape[1], dtype=bool)
     first: Problem | None = None
-    for column, what, rows in (*_values(recipe, columns, x), *_errors(recipe, found), *_correlations(recipe, found)):
+    for column, what, rows in (
+        *_values(recipe, columns, x),
+        *_errors(recipe, evaluated),
+        *_correlations(recipe, evaluated),
+    ):
         if rows.any() and first is None:
             first = Problem(int(rows.argmax()), column, what, int(rows.sum()))
         bad |= rows
@@ -51,18 +55,18 @@ def undefined(recipe: Recipe, columns: Columns, x: Array) -> bool:
 
 
 def _values(recipe: Recipe, columns: Columns, x: Array) -> list[tuple[str, str, Array]]:
-    found = []
+    problems = []
     made = {name: t for t in recipe.transforms for name in t.outputs}
     for a, name in enumerate(recipe.features):
-        found.append((name, "is infinite", np.isinf(x[a])))
+        problems.append((name, "is infinite", np.isinf(x[a])))
         if name in made and made[name].needs(name):
             known = [~np.isnan(recipe.quantities[c].value(columns)) for c in made[name].needs(name)]
             undefined = np.isnan(x[a]) & np.logical_and.reduce(known)
-            found.append((name, "is not defined, although what it is made of is observed", undefined))
+            problems.append((name, "is not defined, although what it is made of is observed", undefined))
     if recipe.weight:
         w = floats(columns[recipe.weight], recipe.weight)
-        found.append((recipe.weight, "is not a weight: negative or missing", ~(w >= 0) | np.isinf(w)))
-    return found + _priors(recipe, columns)
+        problems.append((recipe.weight, "is not a weight: negative or missing", ~(w >= 0) | np.isinf(w)))
+    return problems + _priors(recipe, columns)
 
 
 def _priors(recipe: Recipe, columns: Columns) -> list[tuple[str, str, Array]]:
@@ -70,18 +74,18 @@ def _priors(recipe: Recipe, columns: Columns) -> list[tuple[str, str, Array]]:
     if not recipe.log_prior:
         return []
     table = np.stack([floats(columns[name], name) for name in recipe.log_prior])
-    found = [(name, "is not a log-prior: missing or +inf", np.isnan(line) | (line == np.inf))
+    problems = [(name, "is not a log-prior: missing or +inf", np.isnan(line) | (line == np.inf))
              for name, line in zip(recipe.log_prior, table, strict=True)]  # fmt: skip
-    return [*found, (", ".join(recipe.log_prior), "are -inf for every component", np.isneginf(table).all(axis=0))]
+    return [*problems, (", ".join(recipe.log_prior), "are -inf for every component", np.isneginf(table).all(axis=0))]
 
 
-def _errors(recipe: Recipe, found: Evaluated) -> list[tuple[str, str, Array]]:
+def _errors(recipe: Recipe, evaluated: Evaluated) -> list[tuple[str, str, Array]]:
     problems = []
-    observed = ~np.isnan(np.stack(found.x))
-    users = _users(found)
+    observed = ~np.isnan(np.stack(evaluated.x))
+    users = _users(evaluated)
     for source, features in users.items():
         seen = observed[features].any(axis=0)
-        sd = np.broadcast_to(found.deviations[source], seen.shape)
+        sd = np.broadcast_to(evaluated.deviations[source], seen.shape)
         names = recipe.deviations[source].names
         column = names[0] if names else source
         value = recipe.features[features[0]]
@@ -90,20 +94,20 @@ def _errors(recipe: Recipe, found: Evaluated) -> list[tuple[str, str, Array]]:
     return problems
 
 
-def _users(found: Evaluated) -> dict[str, list[int]]:
+def _users(evaluated: Evaluated) -> dict[str, list[int]]:
     """The features that each noise source acts on."""
     users: dict[str, list[int]] = {}
-    for a, slopes in enumerate(found.slopes):
+    for a, slopes in enumerate(evaluated.slopes):
         for source in slopes:
             users.setdefault(source, []).append(a)
     return users
 
 
-def _correlations(recipe: Recipe, found: Evaluated) -> list[tuple[str, str, Array]]:
+def _correlations(recipe: Recipe, evaluated: Evaluated) -> list[tuple[str, str, Array]]:
     problems = []
-    observed = ~np.isnan(np.stack(found.x))
-    users = _users(found)
-    for (s, t), r in found.correlations.items():
+    observed = ~np.isnan(np.stack(evaluated.x))
+    users = _users(evaluated)
+    for (s, t), r in evaluated.correlations.items():
         if s not in users or t not in users:
             continue
         seen = observed[users[s]].any(axis=0) & observed[users[t]].any(axis=0)

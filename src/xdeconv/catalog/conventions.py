@@ -114,8 +114,8 @@ class Rule:
 
     def column(self, name: str) -> str | None:
         """The error column of a name, or None where the rule does not apply."""
-        found = re.fullmatch(self.pattern, name)
-        return found.expand(self.error) if found else None
+        match = re.fullmatch(self.pattern, name)
+        return match.expand(self.error) if match else None
 
 
 INVERSE = "1 / sqrt({})"
@@ -161,7 +161,7 @@ def known_units(columns: Collection[str], file_units: Mapping[str, str]) -> dict
 def catalogues(names: Collection[str], columns: Collection[str]) -> tuple[str, ...]:
     """The catalogues that know some of these columns of a table."""
     known = {c.name for c in KNOWN for name in names if c.unit(name, columns) or name in c.terms}
-    known |= {found[0].catalogue for name in names if (found := error_rule(name, columns))}
+    known |= {rule[0].catalogue for name in names if (rule := error_rule(name, columns))}
     return tuple(sorted(known - {""}))
 
 

@@ -78,17 +78,17 @@ class Rotation(Transform):
     ) -> list[tuple[Array, Mapping[str, Any]]]:
         first, second = self.inputs[:2]
         on_lon = {first: c * cd / cl, second: s / cl}
-        found: list[tuple[Array, Mapping[str, Any]]] = [(lon, on_lon), (lat, {first: -s * cd, second: c})]
+        outputs: list[tuple[Array, Mapping[str, Any]]] = [(lon, on_lon), (lat, {first: -s * cd, second: c})]
         if len(self.outputs) == 2:
-            return found
+            return outputs
         pm = [np.asarray(columns[name], dtype=float) for name in self.inputs[2:]]
         along, across = c * pm[0] + s * pm[1], c * pm[1] - s * pm[0]
         # The angle turns by sin(lat) d lon - sin(dec) d ra: two frames that each follow their own meridians.
         turn = {first: (z * on_lon[first] - sd) * np.pi / 180, second: z * on_lon[second] * np.pi / 180}
         a, b = self.inputs[2:]
-        found.append((along, {a: c, b: s, **{name: across * t for name, t in turn.items()}}))
-        found.append((across, {a: -s, b: c, **{name: -along * t for name, t in turn.items()}}))
-        return found
+        outputs.append((along, {a: c, b: s, **{name: across * t for name, t in turn.items()}}))
+        outputs.append((across, {a: -s, b: c, **{name: -along * t for name, t in turn.items()}}))
+        return outputs
 
 
 def galactic(

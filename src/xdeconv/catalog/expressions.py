@@ -98,9 +98,9 @@ class Expression:
     def names(self) -> tuple[str, ...]:
         """The columns it reads, in the order of their first mention."""
         calls = {id(node.func) for node in ast.walk(self.tree) if isinstance(node, ast.Call)}
-        found = [n for n in ast.walk(self.tree) if isinstance(n, ast.Name) and id(n) not in calls]
-        found.sort(key=lambda node: (node.lineno, node.col_offset))
-        return tuple(dict.fromkeys(node.id for node in found if node.id not in CONSTANTS))
+        nodes = [n for n in ast.walk(self.tree) if isinstance(n, ast.Name) and id(n) not in calls]
+        nodes.sort(key=lambda node: (node.lineno, node.col_offset))
+        return tuple(dict.fromkeys(node.id for node in nodes if node.id not in CONSTANTS))
 
     def value(self, columns: Columns) -> Any:
         """The value in each row; NaN where a column is missing or a function is not defined."""
@@ -138,8 +138,8 @@ def _without_quotes(text: str) -> tuple[str, dict[str, str]]:
     """The text with a plain word for each `name in backticks`, and what the words stand for."""
     quoted: dict[str, str] = {}
 
-    def word(found: re.Match[str]) -> str:
-        quoted[f"quoted_{len(quoted)}_"] = found[1]
+    def word(match: re.Match[str]) -> str:
+        quoted[f"quoted_{len(quoted)}_"] = match[1]
         return f"quoted_{len(quoted) - 1}_"
 
     return re.sub(r"`([^`]+)`", word, text), quoted
@@ -275,10 +275,10 @@ def _value(node: ast.expr, columns: Columns) -> Any:
 
 
 def _as_number(node: ast.Name, columns: Columns) -> Any:
-    found = _name(node, columns)
-    if np.asarray(found).dtype.kind in "OUS":
+    value = _name(node, columns)
+    if np.asarray(value).dtype.kind in "OUS":
         raise ValueError(f"column {node.id} is text, which is not a number")
-    return found
+    return value
 
 
 # Conditions
@@ -332,8 +332,8 @@ def _compare(node: ast.Compare, columns: Columns) -> Truth:
         raise ValueError(f"{ast.unparse(node)!r} compares text with a number")
     known = reduce(np.logical_and, [~_missing(side) for side in sides])
     filled = [_filled(side) for side in sides]
-    found = [COMPARE[type(op)](a, b) for op, a, b in zip(node.ops, filled, filled[1:], strict=False)]
-    return reduce(np.logical_and, found), known
+    answers = [COMPARE[type(op)](a, b) for op, a, b in zip(node.ops, filled, filled[1:], strict=False)]
+    return reduce(np.logical_and, answers), known
 
 
 def _side(part: ast.expr, columns: Columns) -> Any:

@@ -68,8 +68,8 @@ def _check_pattern(pattern: Any, what: str, fields: Sequence[str]) -> None:
     wanted = ", ".join(f"{{{name}}}" for name in fields)
     if not isinstance(pattern, str) or len(pattern) > PATTERN_LENGTH:
         raise ValueError(f"{what} must be a text of at most {PATTERN_LENGTH} characters with {wanted} in it")
-    found = re.findall(r"\{[^{}]*\}", pattern)
-    if sorted(found) != sorted(f"{{{name}}}" for name in fields):
+    marks = re.findall(r"\{[^{}]*\}", pattern)
+    if sorted(marks) != sorted(f"{{{name}}}" for name in fields):
         raise ValueError(f"{what} {pattern[:60]!r} must have {wanted} in it, once each, and no other braces")
     if set(re.sub(r"\{\w+\}", "", pattern)) & set("{}"):
         raise ValueError(f"{what} {pattern[:60]!r} must have {wanted} in it, once each, and no other braces")
@@ -224,8 +224,8 @@ class _Finder:
     def _unit(self, name: str) -> str | None:
         """The unit of a column: the user's word, the file's, or the catalogue's."""
         known = self.choices.unit.get(name) or self.file_units.get(name)
-        found = known or conventions.known_unit(name, self.columns)
-        return units.tidy(found) if found else None
+        unit = known or conventions.known_unit(name, self.columns)
+        return units.tidy(unit) if unit else None
 
     # Errors
 
@@ -234,15 +234,15 @@ class _Finder:
         given = self.choices.error
         pattern = _filled(self.choices.error_pattern, name=name)
         if name in given:
-            found = None if given[name] is None else self._given(name, given[name])
+            noise = None if given[name] is None else self._given(name, given[name])
         elif pattern in self.columns:
-            found = self._column(name, pattern)
+            noise = self._column(name, pattern)
         else:
             conventional = self._conventional(name)
             if conventional[0]:
                 return conventional
-            found = self._by_rule(name)
-        return ({name: 1.0}, {name: found}) if found is not None else ({}, {})
+            noise = self._by_rule(name)
+        return ({name: 1.0}, {name: noise}) if noise is not None else ({}, {})
 
     def _conventional(self, name: str) -> tuple[dict[str, float], dict[str, Deviation]]:
         """Noise that a catalogue's convention computes from other columns, if the table has them all."""
@@ -266,10 +266,10 @@ class _Finder:
 
     def _by_rule(self, name: str) -> Deviation | None:
         """An error column that is called as in a known catalogue."""
-        found = conventions.error_rule(name, self.columns)
-        if found is None:
+        known = conventions.error_rule(name, self.columns)
+        if known is None:
             return None
-        rule, column = found
+        rule, column = known
         if rule.formula == "{}":
             return self._column(name, column)
         position = is_position(name, self.columns)
@@ -318,16 +318,18 @@ class _Finder:
 
     def _correlations(self, sources: Sequence[str]) -> dict[tuple[str, str], str | float]:
         """Correlations of pairs of sources: given, or columns that the pattern names in either order."""
-        found: dict[tuple[str, str], str | float] = {}
+        correlations: dict[tuple[str, str], str | float] = {}
         for i, a in enumerate(sources):
             for b in sources[:i]:
                 column = self._pair(b, a)
                 if column is not None:
-                    found[b, a] = column
-        unused = [pair for pair in self.choices.correlation if pair not in found and pair[::-1] not in found]
+                    correlations[b, a] = column
+        unused = [
+            pair for pair in self.choices.correlation if pair not in correlations and pair[::-1] not in correlations
+        ]
         if unused:
             raise ValueError(f"a correlation is given for {unused}, which are not two features with errors")
-        return found
+        return correlations
 
     def _pair(self, a: str, b: str) -> str | float | None:
         for pair in ((a, b), (b, a)):

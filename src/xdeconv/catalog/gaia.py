@@ -109,14 +109,14 @@ def needed_columns(columns: Sequence[str], of: str | Release = DR3, zero_point: 
     ('parallax', 'pmra', 'parallax_error', 'pmra_error', 'parallax_pmra_corr')
     """
     chosen = [name for name in ASTROMETRY if name in columns]
-    found = [*columns, *(f"{name}_error" for name in columns if name in ASTROMETRY or name == "radial_velocity")]
-    found += [f"{a}_{b}_corr" for i, a in enumerate(chosen) for b in chosen[i + 1 :]]
+    needed = [*columns, *(f"{name}_error" for name in columns if name in ASTROMETRY or name == "radial_velocity")]
+    needed += [f"{a}_{b}_corr" for i, a in enumerate(chosen) for b in chosen[i + 1 :]]
     sources = [s for name in columns for s in GAIA.terms.get(name, ())]
-    found += [name for s in sources for name in Expression(GAIA.sd[s][0]).names]
-    found += ["dec"] if "ra" in columns else []
+    needed += [name for s in sources for name in Expression(GAIA.sd[s][0]).names]
+    needed += ["dec"] if "ra" in columns else []
     if zero_point and "parallax" in columns:
-        found += release(of).zero_point_columns
-    return tuple(dict.fromkeys(found))
+        needed += release(of).zero_point_columns
+    return tuple(dict.fromkeys(needed))
 
 
 def adql(
@@ -211,9 +211,9 @@ def _dr3_zero_point(**columns: Any) -> np.ndarray:
     zpt.load_tables()
     values = [np.asarray(columns[name], dtype=float) for name in DR3.zero_point_columns]
     solved = np.isin(values[4], (31, 95))
-    found = np.zeros(len(solved))
-    found[solved] = zpt.get_zpt(*(v[solved] for v in values), _warnings=False)
-    return np.nan_to_num(found)
+    zero_points = np.zeros(len(solved))
+    zero_points[solved] = zpt.get_zpt(*(v[solved] for v in values), _warnings=False)
+    return np.nan_to_num(zero_points)
 
 
 def filled(loglik: float, missing: float, variance: float = FILLED_VARIANCE) -> float:

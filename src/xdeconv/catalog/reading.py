@@ -108,18 +108,18 @@ class Reader:
 
     def with_kept(self, number: int, keep: Sequence[str]) -> Iterator[tuple[Block, pa.RecordBatch]]:
         """The rows of a piece that are wanted, with columns to keep as the table has them."""
-        for block, found in self.raw(number, keep):
-            wanted, kept = self.wanted(block), found.select(list(keep))
-            yield wanted, kept if wanted.n == found.num_rows else rows_of(kept, wanted.position - block.start)
+        for block, batch in self.raw(number, keep):
+            wanted, kept = self.wanted(block), batch.select(list(keep))
+            yield wanted, kept if wanted.n == batch.num_rows else rows_of(kept, wanted.position - block.start)
 
     def raw(self, number: int, keep: Sequence[str] = ()) -> Iterator[tuple[Block, pa.RecordBatch]]:
         """All rows of a piece; damaged ones are skipped where that was asked for."""
         piece, start, names = self.table.pieces[number], 0, self.columns
         try:
-            for found in self.table.read(piece, tuple(dict.fromkeys([*names, *keep])), self.recipe.columns):
-                position = np.arange(start, start + found.num_rows)
-                yield Block({name: numbers(found, name) for name in names}, number, position), found
-                start += found.num_rows
+            for batch in self.table.read(piece, tuple(dict.fromkeys([*names, *keep])), self.recipe.columns):
+                position = np.arange(start, start + batch.num_rows)
+                yield Block({name: numbers(batch, name) for name in names}, number, position), batch
+                start += batch.num_rows
         except ReadError as problem:
             if not self.skip_bad_files:
                 raise

@@ -161,8 +161,8 @@ def _of_features(known: Mapping[str, Any], columns: Sequence[str], names: Iterab
     used = _raw(columns, [t for part in derive for t in possible(part)])
     tables = {name: {key: value for key, value in known.get(name, {}).items() if set(key.split(",")) <= used}
               for name in (*PER_COLUMN, "correlation")}  # fmt: skip
-    found = {**known, **tables, "columns": list(columns), "derive": derive}
-    return {name: value for name, value in found.items() if value not in ([], {})}
+    kept = {**known, **tables, "columns": list(columns), "derive": derive}
+    return {name: value for name, value in kept.items() if value not in ([], {})}
 
 
 def _decoded(known: Mapping[str, Any]) -> dict[str, Any]:

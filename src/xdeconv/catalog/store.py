@@ -285,10 +285,10 @@ def _keys(batch: pa.RecordBatch, plan: Plan, piece: int, first: int) -> np.ndarr
     place = (np.uint64(piece) << np.uint64(40)) + np.arange(first, first + batch.num_rows, dtype=np.uint64)
     if plan.key is None:
         return hashed(place, plan.seed)
-    found = numbers(batch, plan.key)
-    if found.dtype.kind == "f":
-        found = np.where(np.isnan(found), place, np.nan_to_num(found))
-    return hashed(found.astype(np.uint64), plan.seed)
+    keys = numbers(batch, plan.key)
+    if keys.dtype.kind == "f":
+        keys = np.where(np.isnan(keys), place, np.nan_to_num(keys))
+    return hashed(keys.astype(np.uint64), plan.seed)
 
 
 def _write_run(
@@ -311,8 +311,8 @@ def _write_run(
 def _slice(table: pa.Table, start: int, stop: int) -> pa.RecordBatch:
     import pyarrow as pa
 
-    found = table.slice(int(start), int(stop - start)).combine_chunks().to_batches()
-    return found[0] if found else pa.RecordBatch.from_pylist([], schema=table.schema)
+    batches = table.slice(int(start), int(stop - start)).combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
 
 
 def _write_ipc(path: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
@@ -344,10 +344,10 @@ def _shard(folder: Path, work: Path, runs: list[str], number: int, units: Any) -
     schema = with_units(table.schema, units)
     batches = (batch.cast(schema) for batch in table.to_batches(max_chunksize=BATCH_ROWS))
     _write_ipc(folder / name, schema, batches)
-    found = {"file": name, "rows": table.num_rows, "bytes": os.path.getsize(folder / name),
+    entry = {"file": name, "rows": table.num_rows, "bytes": os.path.getsize(folder / name),
              "sha256": checksum(folder / name)}  # fmt: skip
-    write_atomically(facts, json.dumps(found).encode())
-    return found
+    write_atomically(facts, json.dumps(entry).encode())
+    return entry
 
 
 def _without_nulls(table: pa.Table) -> pa.Table:

@@ -43,12 +43,12 @@ class Survey:
         weight = rows if column is None else sum(float(floats(b.columns[column], column).sum()) for b in good)
         return Survey(self.reader, self.seed, 1.0, rows, weight, made.empty, chosen)
 
-    def add(self, found: Survey) -> None:
+    def add(self, other: Survey) -> None:
         """The next rows in order. Where candidates become too many, half of them stay."""
         self.rows, self.weight, self.empty = (
-            self.rows + found.rows, self.weight + found.weight, self.empty + found.empty,
+            self.rows + other.rows, self.weight + other.weight, self.empty + other.empty,
         )  # fmt: skip
-        self.candidates += map(self._thinned, found.candidates)  # by what is known now, whatever the thread knew
+        self.candidates += map(self._thinned, other.candidates)  # by what is known now, whatever the thread knew
         while sum(block.n for block in self.candidates) > MOST * SURVEY_ROWS:
             self.share /= 2
             self.candidates = [block for block in map(self._thinned, self.candidates) if block.n]
@@ -68,26 +68,26 @@ class Survey:
 
 def survey(reader: Reader, rows: int | None, seed: int, batch_rows: int) -> None:
     """One pass over the rows; ``rows`` is how many there are, where that is known."""
-    found = Survey(reader, seed, _share(rows))
-    for part in in_order(reader.streams(batch_rows), found.look):
-        found.add(part)
-    found.finish()
+    result = Survey(reader, seed, _share(rows))
+    for part in in_order(reader.streams(batch_rows), result.look):
+        result.add(part)
+    result.finish()
     reader.refuse_gaps()
 
 
 def survey_two(whole: Reader, train: Reader, held: Reader, rows: int | None, seed: int, batch_rows: int) -> list[Batch]:
     """The same of rows to fit, with the rows held out beside them, in one pass: their batches."""
-    found = Survey(train, seed, _share(rows))
+    result = Survey(train, seed, _share(rows))
 
     def both(blocks: Blocks) -> tuple[Survey, Batch]:
         ours = [train.thinned(block) for block in blocks]
-        return found.look(ours), held.batch([held.thinned(block) for block in blocks])
+        return result.look(ours), held.batch([held.thinned(block) for block in blocks])
 
     batches = []
     for part, batch in in_order(whole.streams(batch_rows), both):
-        found.add(part)
+        result.add(part)
         batches += [batch] if batch.n else []
-    found.finish()
+    result.finish()
     held.tally.rows[held.key] = sum(batch.n for batch in batches)
     train.refuse_gaps()
     return batches

@@ -152,5 +152,5 @@ class Differenced(Transform):
 
     def _at(self, point: Sequence[Array]) -> list[Array]:
         with np.errstate(all="ignore"), _one_at_a_time:
-            found = self.function(*point)
-        return [np.asarray(found)] if len(self.outputs) == 1 else [np.asarray(part) for part in found]
+            values = self.function(*point)
+        return [np.asarray(values)] if len(self.outputs) == 1 else [np.asarray(part) for part in values]

@@ -63,13 +63,13 @@ class SpaceVelocity(Transform):
         _, _, name, *motions = self.inputs
         parallax = np.where(columns[name] > 0, columns[name], np.nan)
         lost = np.isnan(columns[self.inputs[0]]) | np.isnan(columns[self.inputs[1]])
-        found: list[tuple[Array, Mapping[str, Any]]] = []
+        outputs: list[tuple[Array, Mapping[str, Any]]] = []
         for motion in motions[:2]:
             value = np.where(lost, np.nan, KM_S * columns[motion] / parallax)
-            found.append((value, {motion: KM_S / parallax, name: -value / parallax}))
+            outputs.append((value, {motion: KM_S / parallax, name: -value / parallax}))
         if len(motions) == 2:
-            return [*found, (np.full(len(parallax), np.nan), {})]
-        return [*found, (np.where(lost, np.nan, columns[motions[2]]), {motions[2]: np.ones(len(parallax))})]
+            return [*outputs, (np.full(len(parallax), np.nan), {})]
+        return [*outputs, (np.where(lost, np.nan, columns[motions[2]]), {motions[2]: np.ones(len(parallax))})]
 
     def directions(self, columns: Columns) -> Array:
         """East, north and outwards at each position as matrices (3, 3, n) over (U, V, W)."""

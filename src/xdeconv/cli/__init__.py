@@ -1,4 +1,4 @@
-"""The command ``xdeconv``, one file a command, in the order of a user's day.
+"""The command ``xdeconv``, one file per command, in the order of a user's day.
 
 Nothing heavy is imported until a command runs, so that --help answers at once. It imports all other rooms."""
 

@@ -222,8 +222,8 @@ class _Signals:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            found = {number: signal.getsignal(number) for number in stop_signals()}
-            self.before = {n: h for n, h in found.items() if h not in (signal.SIG_IGN, None)}  # nohup ignores one
+            handlers = {number: signal.getsignal(number) for number in stop_signals()}
+            self.before = {n: h for n, h in handlers.items() if h not in (signal.SIG_IGN, None)}  # nohup ignores one
             for number in self.before:
                 signal.signal(number, self._heard)
         return self

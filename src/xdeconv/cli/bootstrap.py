@@ -69,13 +69,13 @@ def bootstrap(
     )
     say(source.describe())
     settings = {"epochs": epochs, "tol": tol, "device": device, "dtype": dtype, "method": chosen_method("em", prior)}
-    found = refit(source, mixture, draws, seed, verbose=True, **settings)
-    for line in lines(found):
+    refits = refit(source, mixture, draws, seed, verbose=True, **settings)
+    for line in lines(refits):
         tell(line)
     if output is not None:
-        write(found, output)
-    if found.interrupted:
-        stop(130, f"interrupted with {len(found.mixtures)} of {draws} draws done")
+        write(refits, output)
+    if refits.interrupted:
+        stop(130, f"interrupted with {len(refits.mixtures)} of {draws} draws done")
 
 
 def remembered(mixture: Mixture, name: str) -> Any:
@@ -91,13 +91,13 @@ def fitted_where(mixture: Mixture) -> str | None:
     return where
 
 
-def lines(found: Bootstrap) -> list[str]:
+def lines(refits: Bootstrap) -> list[str]:
     """Weights, means and widths of components with their standard errors, the heaviest first."""
     import numpy as np
 
-    mixture, every = found.mixture, found.mixtures
+    mixture, every = refits.mixture, refits.mixtures
     widths = [np.sqrt(np.einsum("kaa->ka", each.covariances)) for each in (mixture, *every)]
-    errors = found.standard_errors()
+    errors = refits.standard_errors()
     of_widths = np.std(widths[1:], axis=0, ddof=1)
     means = cells("mean of", mixture, mixture.means, errors.means, errors.weights)
     sds = cells("sd of", mixture, widths[0], of_widths, errors.weights)
@@ -117,19 +117,19 @@ def cells(
     return table
 
 
-def write(found: Bootstrap, output: Path) -> None:
+def write(refits: Bootstrap, output: Path) -> None:
     """One row per draw and component: weight, means and covariances."""
     from ..catalog.writers import write_blocks
 
-    say(f"{write_blocks(output, blocks(found)):,} rows in {output}")
+    say(f"{write_blocks(output, blocks(refits)):,} rows in {output}")
 
 
-def blocks(found: Bootstrap) -> Iterator[Any]:
+def blocks(refits: Bootstrap) -> Iterator[Any]:
     import numpy as np
     import pyarrow as pa
 
-    names, mark = names_of(found.mixture), outputs.table_mark()
-    for draw, mixture in enumerate(found.mixtures):
+    names, mark = names_of(refits.mixture), outputs.table_mark()
+    for draw, mixture in enumerate(refits.mixtures):
         columns = {"draw": np.full(mixture.k, draw), "component": np.arange(mixture.k), "weight": mixture.weights}
         columns |= {f"mean_{name}": mixture.means[:, a] for a, name in enumerate(names)}
         columns |= {f"cov_{names[b]}_{name}": mixture.covariances[:, a, b]

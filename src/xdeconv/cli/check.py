@@ -51,11 +51,11 @@ def check(
     source = options.open_for(mixture, data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
     say(source.describe())
     if by is None:
-        found = judged(source, mixture, bins=bins, seed=seed)
+        judgement = judged(source, mixture, bins=bins, seed=seed)
     else:
         batch, values = read(source, kept(by, source), seed)
-        found = judged(batch, mixture, by=values, bins=bins, seed=seed)
-    for line in str(found).splitlines():
+        judgement = judged(batch, mixture, by=values, bins=bins, seed=seed)
+    for line in str(judgement).splitlines():
         tell(line)
 
 

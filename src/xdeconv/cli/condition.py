@@ -26,9 +26,9 @@ def condition(
         outputs.checked(output, [model], force, outputs.MODELS)
     from ..mixture._mixture import load
 
-    found = load(model).condition(values, error=errors or None)
-    for line in summary(found):
+    conditional = load(model).condition(values, error=errors or None)
+    for line in summary(conditional):
         tell(line)
     if output is not None:
-        found.save(output)
+        conditional.save(output)
         say(f"written: {output}")

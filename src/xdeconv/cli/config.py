@@ -16,9 +16,9 @@ def read_toml(context: typer.Context, path: Path | None) -> Path | None:
     """Options of a TOML file become the command's defaults: its top level, and its table with the command's name."""
     if path is None:
         return None
-    found = _parsed(path)
-    flat = {key: value for key, value in found.items() if not isinstance(value, Mapping)}
-    own = found.get(context.info_name or "", {})
+    settings = _parsed(path)
+    flat = {key: value for key, value in settings.items() if not isinstance(value, Mapping)}
+    own = settings.get(context.info_name or "", {})
     if not isinstance(own, Mapping):
         raise typer.BadParameter(f"{path}: {context.info_name} is {own!r}, not a table of options")
     flat = {**flat, **own}

@@ -76,31 +76,31 @@ def errors(
         say(f"the densities: {picture}")
 
 
-def lines(found: Errors) -> list[str]:
+def lines(errors: Errors) -> list[str]:
     """Weights, means and widths of components with their standard errors, the heaviest first; then notes."""
     import numpy as np
 
-    mixture = found.mixture
-    widths = found.of(lambda m: np.sqrt(np.einsum("kaa->ka", m.covariances)))
-    means = cells("mean of", mixture, mixture.means, found.means, found.weights)
-    sds = cells("sd of", mixture, widths.value, widths.standard_error, found.weights)
-    return [*aligned(means), "", *aligned(sds), *(f"note: {note}" for note in found.notes)]
+    mixture = errors.mixture
+    widths = errors.of(lambda m: np.sqrt(np.einsum("kaa->ka", m.covariances)))
+    means = cells("mean of", mixture, mixture.means, errors.means, errors.weights)
+    sds = cells("sd of", mixture, widths.value, widths.standard_error, errors.weights)
+    return [*aligned(means), "", *aligned(sds), *(f"note: {note}" for note in errors.notes)]
 
 
-def write(found: Errors, output: Path) -> None:
+def write(errors: Errors, output: Path) -> None:
     """One row per component: each parameter and its standard error."""
     from ..catalog.writers import write_blocks
 
-    say(f"{write_blocks(output, block(found)):,} rows in {output}")
+    say(f"{write_blocks(output, block(errors)):,} rows in {output}")
 
 
-def block(found: Errors) -> Iterator[Any]:
+def block(errors: Errors) -> Iterator[Any]:
     import numpy as np
     import pyarrow as pa
 
-    mixture, names = found.mixture, names_of(found.mixture)
-    pairs = {"weight": (mixture.weights, found.weights)}
-    of_means, of_covariances = found.means, found.covariances
+    mixture, names = errors.mixture, names_of(errors.mixture)
+    pairs = {"weight": (mixture.weights, errors.weights)}
+    of_means, of_covariances = errors.means, errors.covariances
     pairs |= {f"mean_{name}": (mixture.means[:, a], of_means[:, a]) for a, name in enumerate(names)}
     pairs |= {f"cov_{names[b]}_{name}": (mixture.covariances[:, a, b], of_covariances[:, a, b])
               for a, name in enumerate(names) for b in range(a + 1)}  # fmt: skip

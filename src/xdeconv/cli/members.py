@@ -84,9 +84,9 @@ def groups(words: list[str] | None, k: int) -> dict[str, list[int]]:
     for name, text in (options.pairs(words, "--group") or {}).items():
         found[name] = [_component(word, k) for word in options.listed(text)]
     named = [j for chosen in found.values() for j in chosen]
-    doubled = sorted({j for j in named if named.count(j) > 1})
-    if doubled:
-        raise typer.BadParameter(f"component {doubled[0]} is in two groups", param_hint="--group")
+    repeated = sorted({j for j in named if named.count(j) > 1})
+    if repeated:
+        raise typer.BadParameter(f"component {repeated[0]} is in two groups", param_hint="--group")
     rest = [j for j in range(k) if j not in named]
     if rest and "other" in found:
         raise typer.BadParameter("other is the name of all components in no group", param_hint="--group")

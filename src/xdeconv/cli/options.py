@@ -71,7 +71,7 @@ Output = Annotated[Path, typer.Option("--output", "-o", help="File to write: .pa
 Force = Annotated[bool, typer.Option("--force", help="Overwrite a file that xdeconv did not write.")]
 Device = Annotated[Literal["cpu", "cuda"] | None, typer.Option(help="Default: cuda where there is one.")]
 Number = Annotated[Literal["float32", "float64"] | None, typer.Option(help="Default: by device.")]
-Epochs = Annotated[int | None, typer.Option(help="Most passes over the data of a fit.", min=1)]
+Epochs = Annotated[int | None, typer.Option(help="At most so many passes over the rows.", min=1)]
 Tolerance = Annotated[
     float, typer.Option(help="Stop when the fit expects to gain less than this many nats, over all rows.", min=0)
 ]

@@ -52,8 +52,8 @@ def files_of(inputs: Iterable[str | Path | None]) -> Iterable[Path]:
     for item in inputs:
         if item is None:
             continue
-        found = [Path(item)] if Path(item).exists() else [Path(name) for name in glob.glob(str(item), recursive=True)]
-        for path in found:
+        files = [Path(item)] if Path(item).exists() else [Path(name) for name in glob.glob(str(item), recursive=True)]
+        for path in files:
             yield from (p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
 
 
@@ -86,13 +86,13 @@ def _marked_table(path: Path) -> bool:
 
     try:
         if path.name.lower().endswith((".parquet", ".pq")):
-            found = pq.read_schema(path).metadata
+            metadata = pq.read_schema(path).metadata
         else:
             with pa.memory_map(str(path)) as file:
-                found = pa.ipc.open_file(file).schema.metadata
+                metadata = pa.ipc.open_file(file).schema.metadata
     except (pa.ArrowException, OSError):
         return False
-    return b"xdeconv" in (found or {})
+    return b"xdeconv" in (metadata or {})
 
 
 def _exported(path: Path) -> bool:

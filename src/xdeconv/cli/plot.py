@@ -70,7 +70,7 @@ def plot(
         Path | None, typer.Option("--output", "-o", help="Picture: .png, .pdf, .svg or .jpg. Default: MODEL-KIND.png.")
     ] = None,
     dpi: Annotated[int, typer.Option(help="Dots per inch.", min=20, max=1200)] = 150,
-    most_rows: Annotated[int, typer.Option(help="Rows to use at most, chosen at random.", min=1)] = 100_000,
+    most_rows: Annotated[int, typer.Option(help="Use at most so many rows, chosen at random.", min=1)] = 100_000,
     seed: Annotated[int, typer.Option(help="Same seed, same rows.")] = 0,
     columns: options.Columns = None,
     where: options.Where = None,
@@ -164,19 +164,19 @@ def listed(words: str) -> list[str | int]:
 def fixed(items: Sequence[str] | None) -> dict[str | int, float]:
     """A=1.0,B=2 as values of coordinates."""
     words = [word for item in items or () for word in item.split(",") if word.strip()]
-    found: dict[str | int, float] = {}
+    values: dict[str | int, float] = {}
     for name, text in (options.pairs(words, "--condition") or {}).items():
         try:
-            found[listed(name)[0]] = float(text)
+            values[listed(name)[0]] = float(text)
         except ValueError:
             raise typer.BadParameter(f"{text!r} is not a number for {name}", param_hint="--condition") from None
-    return found
+    return values
 
 
 def ranges(items: Sequence[str] | None) -> dict[str | int, tuple[float, float]]:
     """A=0:5,B=-1:2 as ends of axes."""
     words = [word for item in items or () for word in item.split(",") if word.strip()]
-    found: dict[str | int, tuple[float, float]] = {}
+    limits: dict[str | int, tuple[float, float]] = {}
     for name, text in (options.pairs(words, "--limits") or {}).items():
         try:
             low, high = (float(part) for part in text.split(":"))
@@ -184,8 +184,8 @@ def ranges(items: Sequence[str] | None) -> dict[str | int, tuple[float, float]]:
             raise typer.BadParameter(f"{text!r} is not LOW:HIGH for {name}", param_hint="--limits") from None
         if not (isfinite(low) and isfinite(high) and low < high):
             raise typer.BadParameter(f"{text!r} of {name} does not rise", param_hint="--limits")
-        found[listed(name)[0]] = (low, high)
-    return found
+        limits[listed(name)[0]] = (low, high)
+    return limits
 
 
 def some_rows(source: Any, most: int, seed: int) -> Batch:

@@ -98,9 +98,9 @@ def _appended(
 
     def appended(batch: Batch, passed: Any) -> tuple[Batch, Mapping[str, np.ndarray], Any]:
         made = new(batch, passed)
-        doubled = [name for name in made if name in keep]
-        if doubled:
-            raise ValueError(f"the table has columns {', '.join(doubled)} of its own: leave them out of --keep")
+        taken = [name for name in made if name in keep]
+        if taken:
+            raise ValueError(f"the table has columns {', '.join(taken)} of its own: leave them out of --keep")
         columns = {name: passed.column(name) for name in keep}
         columns |= {name: pa.array(values) for name, values in made.items()}
         return batch, made, pa.RecordBatch.from_pydict(columns, metadata=mark)

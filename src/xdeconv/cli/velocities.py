@@ -180,10 +180,10 @@ def _fit(sky: Velocities, components: int, settings: Settings) -> list[FitResult
 
 def _described(result: FitResult, sky: Velocities) -> Mixture:
     order = np.argsort(-result.mixture.weights)
-    found = result.mixture
+    mixture = result.mixture
     about = {"data": "Hipparcos (van Leeuwen 2007), main sequence, heliocentric velocities", "stars": len(sky)}
-    meta = dict(found.meta or {}) | about
-    return Mixture(found.weights[order], found.means[order], found.covariances[order], LABELS, UNITS, meta)
+    meta = dict(mixture.meta or {}) | about
+    return Mixture(mixture.weights[order], mixture.means[order], mixture.covariances[order], LABELS, UNITS, meta)
 
 
 # Prediction

@@ -89,8 +89,8 @@ class XDGMM(BaseEstimator):
             seed=seed_of(self.random_state),
             verbose=self.verbose,
         )
-        found = result.mixture
-        self.mu, self.V, self.alpha = (np.array(a) for a in (found.means, found.covariances, found.weights))
+        mixture = result.mixture
+        self.mu, self.V, self.alpha = (np.array(a) for a in (mixture.means, mixture.covariances, mixture.weights))
         return self
 
     @property

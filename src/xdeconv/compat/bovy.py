@@ -182,11 +182,11 @@ class _Run:
         prior = None if self.method.prior is None else self.method.prior.scaled(share)
         best = self.average(state)
         for _ in range(moves.rounds):
-            found = Search(pool, moves, rng, prior).run(state.parameters())
-            if not found.moved:
+            result = Search(pool, moves, rng, prior).run(state.parameters())
+            if not result.moved:
                 break
-            self.notes.append((len(self.path), f"{found.moved} components were moved"))
-            after = self.converge(self.method.moved(state, found.parameters))
+            self.notes.append((len(self.path), f"{result.moved} components were moved"))
+            after = self.converge(self.method.moved(state, result.parameters))
             value = self.average(after)
             if prior is None and not value > best:
                 break

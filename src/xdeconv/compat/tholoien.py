@@ -120,10 +120,10 @@ class XDGMM(BaseEstimator):
         )
         return self._take(result.mixture)
 
-    def _take(self, found: Mixture) -> Self:
-        self.weights, self.mu, self.V = (np.array(a) for a in (found.weights, found.means, found.covariances))
-        self.labels = None if found.labels is None else np.array(found.labels)
-        self.n_components = found.k
+    def _take(self, mixture: Mixture) -> Self:
+        self.weights, self.mu, self.V = (np.array(a) for a in (mixture.weights, mixture.means, mixture.covariances))
+        self.labels = None if mixture.labels is None else np.array(mixture.labels)
+        self.n_components = mixture.k
         return self
 
     @property
@@ -368,9 +368,9 @@ class XDGMM(BaseEstimator):
             The model of the coordinates that were not given.
         """
         values, errors = self._given(X_input, Xerr_input, X_dict)
-        found = self.mixture.condition(values, error=errors)
+        conditional = self.mixture.condition(values, error=errors)
         other = XDGMM(self.n_components, self.n_iter, self.tol, self.method, random_state=self.random_state, w=self.w)
-        return other._take(found)
+        return other._take(conditional)
 
     def _given(self, X: Any, Xerr: Any, X_dict: Mapping[str, Any] | None) -> tuple[dict[Any, float], dict[Any, float]]:
         if X_dict is not None:
@@ -423,12 +423,12 @@ class XDGMM(BaseEstimator):
             split = lines.index("# covars")
             means = _numbers(lines[8:split])
             V = _numbers(line for line in lines[split + 1 :] if line != "#")
-            found = Mixture(_numbers(lines[6:7])[0], means, V.reshape(len(means), means.shape[1], -1), labels)
+            mixture = Mixture(_numbers(lines[6:7])[0], means, V.reshape(len(means), means.shape[1], -1), labels)
         except (ValueError, IndexError) as problem:
-            raise ValueError(f"{filename} is no XDGMM model file, or damaged: {problem}") from problem
+            raise ValueError(f"{filename} is not an XDGMM model file, or is damaged: {problem}") from problem
         self.n_iter, self.tol, self.method = int(n_iter), float(tol), method
         self.random_state = None if state == "None" else int(state)
-        self._take(found)
+        self._take(mixture)
 
 
 def _line(numbers: Array) -> str:

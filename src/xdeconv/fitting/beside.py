@@ -87,7 +87,7 @@ def as_background(background: Any, source: Source, given: Mixture | None) -> tup
     carried = isinstance(source, ArraySource) and source.batch.background is not None
     if background is None and carried:
         return source, Rows()
-    if background is None and given is not None and given.background is not None:
+    if background is None and isinstance(given, Mixture) and given.background is not None:
         background = given.background
     if background is None:
         return source, None

@@ -101,9 +101,9 @@ def columns(records: Sequence[Epoch]) -> dict[str, list[Any]]:
 
 def remembered(meta: Mapping[str, Any]) -> tuple[Epoch, ...]:
     """The records that a model's meta remembers, none when it has none; their seconds are NaN."""
-    found = meta.get("history")
-    if not isinstance(found, Mapping) or not all(isinstance(found.get(name), list) for name in KEPT):
+    columns = meta.get("history")
+    if not isinstance(columns, Mapping) or not all(isinstance(columns.get(name), list) for name in KEPT):
         return ()
-    lines = zip(*(found[name] for name in KEPT), strict=False)
+    lines = zip(*(columns[name] for name in KEPT), strict=False)
     return tuple(Epoch(epoch, float("nan"), loglik, validation, restart, moved)
                  for epoch, restart, loglik, validation, moved in lines)  # fmt: skip

@@ -114,10 +114,10 @@ def start_mixture(source: Source, k: int, start: Start, seed: int, scale: Tensor
     clusters = _Clusters(torch.where(first.isnan(), center, first), torch.zeros_like(first))
     if start.centers == "kmeans":
         _kmeans(source, clusters, start, seed, metric, rng, rows)
-    found = _describe(clusters, start, rows, weight, spread, scale, metric)
+    mixture = _describe(clusters, start, rows, weight, spread, scale, metric)
     if start.covariances != "clusters" or sample.noise is None or gaussian is not None:
-        return found
-    return Mixture(found.weights, found.means, _without_noise(found.covariances, mean_noise(sample)))
+        return mixture
+    return Mixture(mixture.weights, mixture.means, _without_noise(mixture.covariances, mean_noise(sample)))
 
 
 def mean_noise(batch: Batch) -> np.ndarray:
@@ -284,12 +284,12 @@ def _nearness(rows: Tensor, spread: Tensor) -> Tensor:
 
 def _nearest_other(rows: Tensor) -> Tensor:
     """Index (n,) of the row nearest to each row, itself apart."""
-    rows, found = rows - rows.mean(0), []
+    rows, distances = rows - rows.mean(0), []
     for here in torch.arange(len(rows), device=rows.device).split(NEAR_ROWS // 8):
         distance = rows.square().sum(1) - 2 * rows[here] @ rows.T
         distance[torch.arange(len(here)), here] = torch.inf
-        found.append(distance.argmin(1))
-    return torch.cat(found)
+        distances.append(distance.argmin(1))
+    return torch.cat(distances)
 
 
 def _scatter(rows: Tensor, weight: Tensor, centers: Tensor, spread: Tensor, metric: Tensor) -> Tensor:

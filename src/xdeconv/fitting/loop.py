@@ -106,17 +106,17 @@ def _begin(desk: Desk, restart: int) -> int | None:
     return moved
 
 
-def _take_up(desk: Desk, found: FitState) -> None:
+def _take_up(desk: Desk, saved: FitState) -> None:
     """The restart that a checkpoint was saved in."""
     plan = desk.workspace.plan
-    if found.dtype != _name(desk.workspace.dtype) or found.rescue is not None:
-        cache = plan.cache if found.dtype == _name(plan.dtype) else None
-        _replace(desk, getattr(torch, found.dtype), cache, found.rescue)
+    if saved.dtype != _name(desk.workspace.dtype) or saved.rescue is not None:
+        cache = plan.cache if saved.dtype == _name(plan.dtype) else None
+        _replace(desk, getattr(torch, saved.dtype), cache, saved.rescue)
     method = desk.workspace.method
     empty = method.init(_any_mixture(desk.workspace), plan.device)
     assert plan.checkpoint is not None
-    refuse_other_learner(plan.checkpoint.path, found.learner, empty.tensors())
-    desk.learner = method.restore(empty, found.learner)
+    refuse_other_learner(plan.checkpoint.path, saved.learner, empty.tensors())
+    desk.learner = method.restore(empty, saved.learner)
 
 
 def _epoch(desk: Desk, moved: int | None) -> Epoch:
@@ -156,13 +156,13 @@ def _copied(learner: Any) -> dict[str, torch.Tensor]:
 
 def _search(desk: Desk, remarks: list[str]) -> int:
     """Look for better optima on a pool of rows; a state whose likelihood is not finite is changed first."""
-    found = searched(desk.workspace, desk.learner.parameters(), desk.state)
-    while not found.sound:
+    result = searched(desk.workspace, desk.learner.parameters(), desk.state)
+    while not result.sound:
         remarks.append(_recover(desk, NumericalTrouble("the likelihood is not finite")))
-        found = searched(desk.workspace, desk.learner.parameters(), desk.state)
-    if found.moved:
-        desk.learner = desk.workspace.method.moved(desk.learner, found.parameters)
-    return found.moved
+        result = searched(desk.workspace, desk.learner.parameters(), desk.state)
+    if result.moved:
+        desk.learner = desk.workspace.method.moved(desk.learner, result.parameters)
+    return result.moved
 
 
 def _refuse_trouble(workspace: Workspace, after: Any, loglik: float, past: list[Epoch]) -> None:

@@ -22,7 +22,7 @@ BASE = 1 << 27  # compiled kernels, tables of components and scratch
 
 
 def needed(plan: Plan, source: Source, held_out: Source | None = None) -> int:
-    """Bytes of host memory that a fit takes besides the rows as they were given, at most."""
+    """At most so many bytes of host memory are taken by a fit besides the rows as they were given."""
     rows = _rows_bytes(source, plan, plan.batch_rows)
     rows += 0 if held_out is None else _rows_bytes(held_out, plan, None)
     pool = 0

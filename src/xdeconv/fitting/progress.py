@@ -10,7 +10,7 @@ from .history import Callback, Epoch
 
 
 def describe_epoch(record: Epoch, speed: float | None = None) -> str:
-    """One line about an epoch; ``speed`` is in rows a second."""
+    """One line about an epoch; ``speed`` is in rows per second."""
     held_out = "" if record.validation is None else f"  held out {record.validation:.4f}"
     rate = "" if speed is None else f"  {speed:,.0f} rows/s"
     note = f"  {record.note}" if record.note else ""

@@ -53,10 +53,10 @@ def _from_given(workspace: Workspace, given: Mixture) -> tuple[Mixture, int | No
     rng = np.random.default_rng([plan.seed, 1])
     pool = _pool(workspace, rng)
     search = Search(pool, plan.moves, rng, _prior(workspace, pool), plan.options)
-    found = from_first(search.run(given.tensors(plan.device)).on("cpu"), plan.device)
-    if not found.moved or not found.sound:
+    result = from_first(search.run(given.tensors(plan.device)).on("cpu"), plan.device)
+    if not result.moved or not result.sound:
         return given, 0
-    return _as_mixture(found.parameters, workspace), found.moved
+    return _as_mixture(result.parameters, workspace), result.moved
 
 
 def _as_mixture(parameters: Parameters, workspace: Workspace) -> Mixture:

@@ -98,16 +98,16 @@ def load_state(path: str | os.PathLike[str]) -> FitState:
         raise ValueError(f"{path} is damaged: {problem}") from problem
 
 
-def refuse_other_learner(path: str | os.PathLike[str], found: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
+def refuse_other_learner(path: str | os.PathLike[str], saved: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
     """Refuse tensors that are not the method's; an optimiser's own come only with its first step."""
     for name, tensor in wanted.items():
-        if name not in found or found[name].shape != tensor.shape or found[name].dtype != tensor.dtype:
+        if name not in saved or saved[name].shape != tensor.shape or saved[name].dtype != tensor.dtype:
             raise ValueError(f"{path} is damaged: its state has no {name} of shape {tuple(tensor.shape)}")
 
 
-def refuse_other_settings(path: str | os.PathLike[str], found: dict[str, Any], wanted: dict[str, Any]) -> None:
+def refuse_other_settings(path: str | os.PathLike[str], saved: dict[str, Any], wanted: dict[str, Any]) -> None:
     """Resuming must mean the same fit of the same rows: name what differs."""
-    differ = list(_differences(found, wanted, ""))
+    differ = list(_differences(saved, wanted, ""))
     if differ:
         shown = "; ".join(differ[:NAMED]) + (f"; and {len(differ) - NAMED} more" if len(differ) > NAMED else "")
         raise ValueError(f"{path} belongs to another fit ({shown}): use the same settings and rows, or another path")
@@ -119,21 +119,21 @@ def refuse_other_ranks(settings: dict[str, Any], device: torch.device) -> None:
         raise ValueError("the ranks hold different rows or have different settings: give all of them the same data")
 
 
-def _differences(found: Any, wanted: Any, name: str) -> Iterator[str]:
+def _differences(saved: Any, wanted: Any, name: str) -> Iterator[str]:
     """What is not the same in two settings, word by word; of a file, just that it changed."""
-    if found == wanted:
+    if saved == wanted:
         return
-    if isinstance(found, dict) and isinstance(wanted, dict):
-        if "file" in wanted and found.get("file") == wanted["file"]:
+    if isinstance(saved, dict) and isinstance(wanted, dict):
+        if "file" in wanted and saved.get("file") == wanted["file"]:
             yield f"{wanted['file']} has changed since"
             return
-        for word in dict.fromkeys([*wanted, *found]):
-            yield from _differences(found.get(word), wanted.get(word), f"{name} {word}".lstrip())
-    elif isinstance(found, list) and isinstance(wanted, list) and len(found) == len(wanted):
-        for one, other in zip(found, wanted, strict=True):
+        for word in dict.fromkeys([*wanted, *saved]):
+            yield from _differences(saved.get(word), wanted.get(word), f"{name} {word}".lstrip())
+    elif isinstance(saved, list) and isinstance(wanted, list) and len(saved) == len(wanted):
+        for one, other in zip(saved, wanted, strict=True):
             yield from _differences(one, other, name)
     else:
-        yield f"{name}: {_short(found)} there, {_short(wanted)} here"
+        yield f"{name}: {_short(saved)} there, {_short(wanted)} here"
 
 
 def _short(value: Any) -> str:

@@ -139,10 +139,10 @@ class Workspace:
         if self.held_out is None:
             return None
         mixture = self.method.mixture(state)
-        found = self.score(Parameters(*mixture.tensors(self.plan.device)), self.held_out)
-        if not found > -torch.inf:
+        score = self.score(Parameters(*mixture.tensors(self.plan.device)), self.held_out)
+        if not score > -torch.inf:
             raise NumericalTrouble("the likelihood of the rows held out is not finite")
-        return found
+        return score
 
 
 def _summed(source: Source, function: Callable[[Batch], Tensor], size: int, device: torch.device) -> Tensor:

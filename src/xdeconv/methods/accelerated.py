@@ -126,15 +126,15 @@ class Accelerated(Method):
     def restore(self, state: AcceleratedState, tensors: Mapping[str, Tensor]) -> AcceleratedState:
         """The state whose tensors were saved."""
         device = state.x.device
-        found = {name: tensor.to(device) for name, tensor in tensors.items()}
+        saved = {name: tensor.to(device) for name, tensor in tensors.items()}
         parts = {
-            "trial": restored(state.trial, _under("trial.", found)),
-            "chart": state.chart.restored(_under("chart.", found)),
+            "trial": restored(state.trial, _under("trial.", saved)),
+            "chart": state.chart.restored(_under("chart.", saved)),
             "progress": Progress(*tensors["progress"].tolist()),
             "gains": tensors["gains"].cpu(),
         }
         names = ("x", "direction", "gradient", "sums", "steps", "changes")
-        return AcceleratedState(**parts, **{name: found[name] for name in names})  # type: ignore[arg-type]
+        return AcceleratedState(**parts, **{name: saved[name] for name in names})  # type: ignore[arg-type]
 
     def update(self, state: AcceleratedState, stats: Stats, total: float) -> AcceleratedState:
         """The next trial, from the sums of all rows at the last one."""

@@ -37,16 +37,16 @@ def variances(value: Any, name: str) -> float | tuple[float, ...]:
         and not isinstance(value, (str, bytes))
         and np.ndim(value) == 1
     ):
-        found = tuple(number(one, name) for one in np.asarray(value).tolist())
-        if not found:
+        values = tuple(number(one, name) for one in np.asarray(value).tolist())
+        if not values:
             raise ValueError(f"{name} must be a number, or one for each coordinate, got {value!r}")
-        return found
+        return values
     return number(value, name)
 
 
 def per_dimension(value: float | Sequence[float], d: int, name: str) -> tuple[float, ...]:
     """One number for each of d coordinates."""
-    found = tuple(value) if isinstance(value, Sequence) else (value,) * d
-    if len(found) != d:
-        raise ValueError(f"{name} has {len(found)} variances and the rows have {d} dimensions")
-    return found
+    values = tuple(value) if isinstance(value, Sequence) else (value,) * d
+    if len(values) != d:
+        raise ValueError(f"{name} has {len(values)} variances and the rows have {d} dimensions")
+    return values

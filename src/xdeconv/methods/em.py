@@ -204,9 +204,9 @@ def moved_numbers(numbers: Tensor, stats: Stats, lam: Tensor | float) -> Tensor:
 
 def restored(state: EMState, tensors: Mapping[str, Tensor]) -> EMState:
     """The state whose tensors were saved, on the device of another of the same shapes."""
-    found = {name: tensors[name].to(value.device) for name, value in state.tensors().items()}
-    factors = None if state.factors is None else Factors(*(found.pop(name) for name in Factors._fields))
-    return EMState(**found, factors=factors)
+    saved = {name: tensors[name].to(value.device) for name, value in state.tensors().items()}
+    factors = None if state.factors is None else Factors(*(saved.pop(name) for name in Factors._fields))
+    return EMState(**saved, factors=factors)
 
 
 def given_held(V: Tensor, held: Tensor) -> Tensor:

@@ -41,9 +41,9 @@ class Prior:
     def __post_init__(self) -> None:
         if isinstance(self.concentration, Real) and self.concentration <= 0:
             raise ValueError(f"concentration of a prior must be above 0, got {self.concentration!r}")
-        found = {"w": variances(self.w, "w of a prior"), "c": number(self.c, "c of a prior")}
-        found["concentration"] = number(self.concentration, "concentration of a prior")
-        for name, value in found.items():
+        checked = {"w": variances(self.w, "w of a prior"), "c": number(self.c, "c of a prior")}
+        checked["concentration"] = number(self.concentration, "concentration of a prior")
+        for name, value in checked.items():
             object.__setattr__(self, name, value)
 
     def standardized(self, scale: Sequence[float]) -> Prior:

@@ -170,7 +170,7 @@ class SGD(Method):
             return self.optimizer(parameters, lr=torch.tensor(rate, device=parameters[0].device), **options)
         optimizer = self.optimizer(parameters, lr=rate, **options)
         if isinstance(optimizer, torch.optim.LBFGS):
-            raise ValueError("LBFGS evaluates the loss several times a step: use an optimiser that takes one gradient")
+            raise ValueError("LBFGS evaluates the loss several times per step: use one that takes one gradient")
         return optimizer
 
     def restore(self, state: SGDState, tensors: Mapping[str, Tensor]) -> SGDState:

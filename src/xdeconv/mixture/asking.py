@@ -54,8 +54,8 @@ def noisy_coordinates(batch: Batch) -> list[bool]:
     if batch.noise is None:
         return [False] * batch.d
     diagonal = [a * (a + 3) // 2 for a in range(batch.p)] if batch.full else list(range(batch.p))
-    found = [bool((batch.noise[line] > 0).any()) for line in diagonal]
-    return found if batch.projection is None else [any(found)] * batch.d
+    noisy = [bool((batch.noise[line] > 0).any()) for line in diagonal]
+    return noisy if batch.projection is None else [any(noisy)] * batch.d
 
 
 @dataclass(frozen=True)
@@ -76,10 +76,10 @@ class Asked:
 
     def batch(self, X: Any, given: Mapping[str, Any]) -> Batch:
         """All the rows in memory."""
-        found = list(self.batches(X, given))
-        if not found:
+        batches = list(self.batches(X, given))
+        if not batches:
             return Batch(torch.zeros(self.d, 0, dtype=torch.float64))
-        return found[0] if len(found) == 1 else concatenate(found)
+        return batches[0] if len(batches) == 1 else concatenate(batches)
 
     def rows(self, X: Any, given: Mapping[str, Any]) -> Source | Batch:
         """Checked rows of the model's coordinates."""
@@ -117,9 +117,9 @@ class Asked:
     def _open(self, X: Any) -> CatalogSource:
         """The rows read as those of the fit were; errors of what the fit took as exact are said to be left out."""
         columns, choices = self.columns(), dict(self.meta.get(OPEN, {}))
-        found = tabular.names(X)
-        if found is not None and OPEN not in self.meta and not set(columns) <= set(found):
-            raise ValueError(f"the table has columns {found}, the mixture is of {columns}")
+        names = tabular.names(X)
+        if names is not None and OPEN not in self.meta and not set(columns) <= set(names):
+            raise ValueError(f"the table has columns {names}, the mixture is of {columns}")
         source = open_source(X, **remembering.arguments(choices, columns))
         noisy = list(remembering.noisy(source.recipe).values())
         exact = [raws for raws, then in zip(noisy, self._errors(), strict=True) if raws and then is False]
@@ -170,15 +170,15 @@ class Asked:
 
     def _in_order(self, X: Any, given: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
         """Tables by our labels; noise that is not a table cannot follow when the columns of X change places."""
-        found = tabular.names(X)
-        if not self.labels or found is None:
+        names = tabular.names(X)
+        if not self.labels or names is None:
             return X, given
-        if not set(self.labels) <= set(found):
-            raise ValueError(f"the table has columns {found}, the mixture is of {list(self.labels)}")
+        if not set(self.labels) <= set(names):
+            raise ValueError(f"the table has columns {names}, the mixture is of {list(self.labels)}")
         ordered = tabular.in_order(X, self.labels)
         noise = [given[name] for name in ("noise", "error") if given.get(name) is not None]
         if ordered is not X and any(tabular.names(a) is None for a in noise):
-            order = f"the table's columns are {found}, the mixture's {list(self.labels)}"
+            order = f"the table's columns are {names}, the mixture's {list(self.labels)}"
             raise ValueError(f"{order}: put the table in that order, or give its errors as a table too")
         return ordered, {name: tabular.in_order(value, self.labels) for name, value in given.items()}
 
@@ -199,13 +199,13 @@ class Asked:
 
 def restricted(meta: Mapping[str, Any], keep: Sequence[int], d: int) -> dict[str, Any]:
     """What a model of some of the coordinates remembers."""
-    found = dict(meta)
-    errors, choices = found.get(ERRORS), found.get(OPEN)
+    kept = dict(meta)
+    errors, choices = kept.get(ERRORS), kept.get(OPEN)
     if isinstance(errors, list) and len(errors) == d:
-        found[ERRORS] = [errors[a] for a in keep]
+        kept[ERRORS] = [errors[a] for a in keep]
     if isinstance(choices, Mapping) and len(choices.get("columns", ())) == d:
-        found[OPEN] = {**choices, "columns": [choices["columns"][a] for a in keep]}
-    return found
+        kept[OPEN] = {**choices, "columns": [choices["columns"][a] for a in keep]}
+    return kept
 
 
 def is_path(X: Any) -> bool:

@@ -121,10 +121,10 @@ def _correlated(bottom: Tensor, top: Tensor, seen: Tensor, batch: Batch) -> Tens
     eye = torch.eye(batch.p, dtype=torch.float64, device=batch.device)
     S = batch.covariance().double()
     bottom, top = torch.where(seen, bottom, -torch.inf).T, torch.where(seen, top, torch.inf).T
-    found = []
+    logs = []
     size = max(1, CHUNK_NUMBERS // (NODES[2] ** 2 if batch.p == 3 else LATTICE if batch.p > 3 else NODES[1]))
     for start in range(0, batch.n, size):
         rows = slice(start, start + size)
         noise = torch.where(both[rows], S if len(S) == 1 else S[rows], eye)
-        found.append(log_box(bottom[rows], top[rows], noise))
-    return torch.cat(found) if found else batch.x.new_zeros(0, dtype=torch.float64)
+        logs.append(log_box(bottom[rows], top[rows], noise))
+    return torch.cat(logs) if logs else batch.x.new_zeros(0, dtype=torch.float64)

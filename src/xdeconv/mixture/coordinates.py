@@ -18,26 +18,26 @@ def checked_names(names: Any, d: int, what: str, unique: bool) -> Names:
     """Names of d coordinates as a tuple, each there once if they must be unique."""
     if names is None:
         return None
-    found = () if isinstance(names, str) or not isinstance(names, Iterable) else tuple(names)
-    if len(found) != d:
+    texts = () if isinstance(names, str) or not isinstance(names, Iterable) else tuple(names)
+    if len(texts) != d:
         raise ValueError(f"{what} must name {d} coordinates, got {names!r}")
-    if not all(isinstance(name, str) for name in found):
-        raise ValueError(f"{what} must be words, got {list(found)}")
-    found = tuple(str(name) for name in found)
-    if unique and len(set(found)) < d:
-        raise ValueError(f"{what} must be unique, got {list(found)}")
-    return found
+    if not all(isinstance(name, str) for name in texts):
+        raise ValueError(f"{what} must be words, got {list(texts)}")
+    texts = tuple(str(name) for name in texts)
+    if unique and len(set(texts)) < d:
+        raise ValueError(f"{what} must be unique, got {list(texts)}")
+    return texts
 
 
 def indices(coordinates: Sequence[Coordinate] | Coordinate, labels: Names, d: int) -> list[int]:
     """Positions of coordinates given by label or index."""
     wanted = [coordinates] if isinstance(coordinates, (str, int, np.integer)) else list(coordinates)
-    found = [_index(c, labels, d) for c in wanted]
-    if len(set(found)) < len(found):
+    places = [_index(c, labels, d) for c in wanted]
+    if len(set(places)) < len(places):
         raise ValueError(f"a coordinate is named twice in {wanted}")
-    if not found:
+    if not places:
         raise ValueError("no coordinate is named")
-    return found
+    return places
 
 
 def _index(coordinate: Coordinate, labels: Names, d: int) -> int:

@@ -71,9 +71,9 @@ def climb(surface: Surface, start: Array, longest: float = 1.0, steps: int = 500
 
 def find_maxima(surface: Surface, starts: Array, longest: float = 1.0) -> Array:
     """The different maxima (m, d) that climbing from the starts (s, d) reaches, highest first."""
-    found: list[Array] = []
+    maxima: list[Array] = []
     for top in (climb(surface, start, longest) for start in starts):
-        if top is not None and all(np.linalg.norm(top - other) > SAME * longest for other in found):
-            found.append(top)
-    highest_first = sorted(found, key=lambda v: -surface(v)[0])
+        if top is not None and all(np.linalg.norm(top - other) > SAME * longest for other in maxima):
+            maxima.append(top)
+    highest_first = sorted(maxima, key=lambda v: -surface(v)[0])
     return np.array(highest_first).reshape(-1, np.shape(starts)[1])

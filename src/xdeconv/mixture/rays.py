@@ -260,7 +260,7 @@ def _p_value(x: np.ndarray, peak: np.ndarray, centre: np.ndarray, L: np.ndarray,
     log_k, origin = math.log(k), -1
     mean, spread, count = 0.0, 0.0, 0
     while count < MOST:
-        found, first, j = 0.0, _uniform(state), 0
+        outside, first, j = 0.0, _uniform(state), 0
         _directions(state, u)
         for pair in range(PAIRS):
             while j < k - 1 and bound[j] < total * (pair + first) / PAIRS:
@@ -286,11 +286,11 @@ def _p_value(x: np.ndarray, peak: np.ndarray, centre: np.ndarray, L: np.ndarray,
             for l in range(k):
                 B[l] = -B[l]
             share += _ray(edge[j], start[j], p, jitter, log_k, A, B, C)
-            found += share / (2.0 * start[j])
+            outside += share / (2.0 * start[j])
         count += 1
-        away = found / PAIRS - mean
+        away = outside / PAIRS - mean
         mean += away / count
-        spread += away * (found / PAIRS - mean)
+        spread += away * (outside / PAIRS - mean)
         if count >= FEWEST and spread <= (PRECISION * mean) ** 2 * count * (count - 1):
             break
     return min(1.0, total * mean)

@@ -67,17 +67,17 @@ def p_values(parameters: Parameters, rows: Batch) -> Array:
     numpy.ndarray
         (n,) between 0 and 1, to within about 4 % of the value (one standard error).
     """
-    found = np.full(rows.n, np.nan)
+    p = np.full(rows.n, np.nan)
     for part in _views(rows):
-        found[part] = _from_table(parameters, rows.rows(torch.from_numpy(part)))
-    rest = np.flatnonzero(np.isnan(found))
+        p[part] = _from_table(parameters, rows.rows(torch.from_numpy(part)))
+    rest = np.flatnonzero(np.isnan(p))
     if len(rest):
-        found[rest] = _from_rays(parameters, rows if len(rest) == rows.n else rows.rows(torch.from_numpy(rest)))
-    bad = np.flatnonzero(np.isnan(found))
+        p[rest] = _from_rays(parameters, rows if len(rest) == rows.n else rows.rows(torch.from_numpy(rest)))
+    bad = np.flatnonzero(np.isnan(p))
     if len(bad):
         why = "its noise and a covariance are both singular, or its values overflow"
         raise ValueError(f"row {bad[0]} has no density ({len(bad)} such rows): {why}")
-    return found
+    return p
 
 
 def _views(rows: Batch) -> Iterator[Array]:
@@ -130,7 +130,7 @@ def _from_rays(parameters: Parameters, rows: Batch) -> Array:
 
     log_w = _log_weights(parameters, rows)
     means, V = parameters.means.numpy(), parameters.covariances.numpy()
-    found = np.empty(rows.n)
+    p = np.empty(rows.n)
     starts = range(0, rows.n, _chunk_rows(rows))
     workers = min(threads(), max(1, len(starts)))
 
@@ -143,10 +143,10 @@ def _from_rays(parameters: Parameters, rows: Batch) -> Array:
                 R = some.projection.permute(2, 0, 1).contiguous().numpy()
             lines = log_w if len(log_w) == 1 else log_w[part]
             S = np.ascontiguousarray(some.covariance().numpy())
-            rays.p_values(lines, means, V, some.x.T.contiguous().numpy(), S, R, found[part])
+            rays.p_values(lines, means, V, some.x.T.contiguous().numpy(), S, R, p[part])
 
     together("tail", chunks, workers)
-    return found
+    return p
 
 
 def _chunk_rows(rows: Batch) -> int:

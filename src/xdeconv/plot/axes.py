@@ -123,11 +123,11 @@ def views(
     if limits is not None and not isinstance(limits, Mapping):
         return list(limits)
     told = {mixture.indices(name)[0]: ends for name, ends in (limits or {}).items()}
-    found = []
+    shown = []
     for i, a in enumerate(mixture.indices(coordinates)):
         whole = view(mixture, a, tail)
-        found.append(told.get(a) or (whole if rows is None else with_rows(whole, rows[:, i])))
-    return found
+        shown.append(told.get(a) or (whole if rows is None else with_rows(whole, rows[:, i])))
+    return shown
 
 
 def span(mixture: Mixture, coordinate: Coordinate, tail: float = TAIL) -> Limits:

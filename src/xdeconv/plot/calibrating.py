@@ -190,7 +190,7 @@ def _probabilities(mixture: Mixture, batch: Batch) -> Array:
     """pit of one chunk of rows."""
     x = batch.x.T.double().numpy()
     S = np.einsum("npp->np", batch.covariance().double().numpy())
-    found = np.full(x.shape, np.nan)
+    probabilities = np.full(x.shape, np.nan)
     for a in range(batch.p):
         seen = np.isfinite(x[:, a])
         weights = mixture.weights
@@ -201,8 +201,8 @@ def _probabilities(mixture: Mixture, batch: Batch) -> Array:
             R = batch.projection[a].T.double().numpy()[seen]
             m, V = R @ mixture.means.T, np.einsum("nd,kde,ne->nk", R, mixture.covariances, R)
         noise = np.broadcast_to(S[:, a], len(x))[seen]
-        found[seen, a] = distribution(weights, m, np.maximum(V, 0.0) + noise[:, None], x[seen, a])
-    return found
+        probabilities[seen, a] = distribution(weights, m, np.maximum(V, 0.0) + noise[:, None], x[seen, a])
+    return probabilities
 
 
 def _uniform(ax: Axes, u: Array, bins: int) -> None:

@@ -109,11 +109,11 @@ def colour_magnitude(
     values = np.empty((0, 2)) if rows is None else values_of(rows, [colour, magnitude])
     wide, high = views(mixture, [colour, magnitude], limits, values, tail=0.001)
     if ax is None:
-        found = new_axes(1, 1 if rows is None else 2, 4.4, sharex=True, sharey=True)
-        ax = found if rows is None else found[0, 1]
+        axes = new_axes(1, 1 if rows is None else 2, 4.4, sharex=True, sharey=True)
+        ax = axes if rows is None else axes[0, 1]
         if rows is not None:
-            _rows(found[0, 0], values, covariances_of(rows, [colour, magnitude]), points)
-            name_axes(found[0, 0], mixture, [colour, magnitude]).set_title("noisy rows", fontsize="medium")
+            _rows(axes[0, 0], values, covariances_of(rows, [colour, magnitude]), points)
+            name_axes(axes[0, 0], mixture, [colour, magnitude]).set_title("noisy rows", fontsize="medium")
             ax.set_title("true values", fontsize="medium")
     elif rows is not None:
         _rows(ax, values, covariances_of(rows, [colour, magnitude]), points)

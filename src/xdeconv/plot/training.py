@@ -55,10 +55,10 @@ def _records(records: Mixture | Iterable[Epoch], against: str) -> list[Epoch]:
         return list(records)
     if against == "seconds":
         raise ValueError("a mixture does not remember seconds: draw result.history, or against='epoch'")
-    found = remembered(records.meta or {})
-    if not found:
+    history = remembered(records.meta or {})
+    if not history:
         raise ValueError("this mixture remembers no history: draw result.history, or fit again with this version")
-    return list(found)
+    return list(history)
 
 
 def _start(ax: Axes, mine: Sequence[Epoch], against: str) -> list[Array]:

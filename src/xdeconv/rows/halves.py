@@ -19,12 +19,12 @@ T = TypeVar("T")
 def in_halves(work: Callable[[Batch], T], batch: Batch) -> Iterator[T]:
     """work(batch), or work of its parts, one after the other, where a GPU has no room for the whole."""
     try:
-        found = [work(batch)]
+        results = [work(batch)]
     except torch.cuda.OutOfMemoryError:
         if batch.n < 2:
             raise
     else:
-        yield found.pop()  # nothing here holds on to it
+        yield results.pop()  # nothing here holds on to it
         return
     torch.cuda.empty_cache()
     half = -(-batch.n // 2)

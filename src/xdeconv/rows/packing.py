@@ -54,8 +54,8 @@ class Layout:
     @property
     def pairs(self) -> tuple[tuple[int, int], ...]:
         """The pairs (a, b), a > b, whose correlations are kept."""
-        found = [(a, b) for a in range(self.p) for b in range(a)]
-        return tuple(pair for pair in found if packed_size(pair[0]) + pair[1] in self.slots)
+        pairs = [(a, b) for a in range(self.p) for b in range(a)]
+        return tuple(pair for pair in pairs if packed_size(pair[0]) + pair[1] in self.slots)
 
     @property
     def fields(self) -> dict[str, tuple[int, torch.dtype]]:
@@ -71,12 +71,12 @@ class Layout:
 
     def views(self, memory: Tensor, rows: int) -> dict[str, Tensor]:
         """The columns (lines, rows) in a block of memory (bytes,)."""
-        found, at = {}, 0
+        parts, at = {}, 0
         for name, (lines, kind) in self.fields.items():
             size = lines * rows * kind.itemsize
-            found[name] = memory[at : at + size].view(kind).view(lines, rows)
+            parts[name] = memory[at : at + size].view(kind).view(lines, rows)
             at += size
-        return found
+        return parts
 
 
 @dataclass(frozen=True)

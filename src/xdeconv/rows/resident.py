@@ -84,11 +84,11 @@ class ResidentSource(Source):
             return self.origin.sample(size, seed)
         order = permutation(len(self.chunks), seed, -3).tolist()[:SAMPLED]
         share = min(1.0, size / sum(self.chunks[i].rows for i in order))
-        found = []
+        parts = []
         for i, batch in zip(order, self._unpacked([self.chunks[i] for i in order], (0, 1)), strict=True):
             wanted = min(batch.n, round(share * batch.n) + 1)
-            found.append(batch.rows(self._order(batch.n, seed, i)[:wanted]))
-        whole = self._alike(concatenate(found))
+            parts.append(batch.rows(self._order(batch.n, seed, i)[:wanted]))
+        whole = self._alike(concatenate(parts))
         return whole.rows(self._order(whole.n, seed, -4)[:size])
 
     def _apart(self, share: tuple[int, int]) -> Iterator[Batch]:
@@ -209,7 +209,7 @@ def placed(source: Source, place: Place) -> tuple[Source, str]:
         stream = source.standardized(*where)
     cache = place.cache or ("none" if source.read_again else None)
     if cache == "none" or (cache is None and place.device.type == "cpu"):
-        return stream, "rows are read anew in every pass" if place.cache else ""
+        return stream, "rows are read again in every pass" if place.cache else ""
     return _kept(stream, cache, place)
 
 
@@ -230,7 +230,7 @@ def _kept(stream: Source, cache: Cache | None, place: Place) -> tuple[Source, st
     problem = f"{mine:,} rows take {sizes}, and there is room for {rooms}"
     if cache is not None:
         raise ValueError(f"cache={cache!r}: {problem}; use cache='none', or more ranks")
-    return stream, f"{problem}: they are read anew in every pass"
+    return stream, f"{problem}: they are read again in every pass"
 
 
 def describe(held: ResidentSource, where: str, rounded: bool) -> str:
@@ -238,7 +238,7 @@ def describe(held: ResidentSource, where: str, rounded: bool) -> str:
     rows = sum(chunk.rows for chunk in held.chunks)
     form = "correlations rounded to 16 bits and shrunk by 2e-4 or less" if rounded else "exact"
     place = "on the GPU" if where == "device" else "in host memory"
-    size = f"{held.resident_bytes / GIB:.2f} GiB, {held.resident_bytes / max(rows, 1):.0f} bytes a row"
+    size = f"{held.resident_bytes / GIB:.2f} GiB, {held.resident_bytes / max(rows, 1):.0f} bytes per row"
     return f"{rows:,} rows are kept {place}: {size}, {form}"
 
 

@@ -131,19 +131,19 @@ def names(table: Any) -> list[str] | None:
     if is_sparse(table):  # some of which are mappings
         return None
     if isinstance(table, Mapping):
-        found = list(table)
+        columns = list(table)
     elif getattr(getattr(table, "dtype", None), "names", None) and not hasattr(table, "colnames"):
-        found = list(table.dtype.names)
+        columns = list(table.dtype.names)
     else:
         kinds = (getattr(table, kind, None) for kind in ("colnames", "column_names", "columns"))
-        found = next((list(given) for given in kinds if given is not None), [])
-    return found if found and all(isinstance(name, str) for name in found) else None
+        columns = next((list(given) for given in kinds if given is not None), [])
+    return columns if columns and all(isinstance(name, str) for name in columns) else None
 
 
 def in_order(table: Any, wanted: Sequence[str]) -> Any:
     """A table's columns in the order of some names, when it has them all; anything else as it is."""
-    found = names(table)
-    if found is None or found == list(wanted) or not set(wanted) <= set(found):
+    columns = names(table)
+    if columns is None or columns == list(wanted) or not set(wanted) <= set(columns):
         return table
     if isinstance(table, Mapping):
         return {name: table[name] for name in wanted}
@@ -152,15 +152,15 @@ def in_order(table: Any, wanted: Sequence[str]) -> Any:
 
 def numbers(table: Any, what: str = "X") -> Any:
     """The columns of a table of any kind as (n, p), masked where missing; errors name the column."""
-    found = names(table)
-    if found is None:
+    titles = names(table)
+    if titles is None:
         return table
-    if len(set(found)) < len(found):
-        raise ValueError(f"{what} has columns of the same name, which must be unique: {found}")
+    if len(set(titles)) < len(titles):
+        raise ValueError(f"{what} has columns of the same name, which must be unique: {titles}")
     table = aligned_columns(table) if isinstance(table, Mapping) else table
-    columns = [_column(table[name], name, what) for name in found]
+    columns = [_column(table[name], name, what) for name in titles]
     if len({len(column) for column in columns}) > 1:
-        raise ValueError(f"the columns have different lengths: {dict(zip(found, map(len, columns), strict=True))}")
+        raise ValueError(f"the columns have different lengths: {dict(zip(titles, map(len, columns), strict=True))}")
     return np.ma.stack(columns, axis=-1)
 
 
@@ -168,7 +168,7 @@ def _column(values: Any, name: str, what: str) -> Any:
     """A column as float64, masked where missing."""
     column = np.ma.asarray(_plain(values))
     if column.ndim != 1:
-        raise ValueError(f"column {name} must be one number a row, got shape {column.shape}")
+        raise ValueError(f"column {name} must be one number per row, got shape {column.shape}")
     if np.iscomplexobj(column):
         return column
     data, mask = np.ma.getdata(column), np.ma.getmaskarray(column)
@@ -200,14 +200,14 @@ def _plain(values: Any) -> Any:
 
 def column_units(table: Any) -> tuple[str, ...] | None:
     """The unit of each column, "" where it has none; None when no column has one."""
-    found = names(table)
-    if found is None:
+    columns = names(table)
+    if columns is None:
         unit = getattr(table, "unit", None)
         return (units.tidy(str(unit)),) * np.shape(table)[-1] if unit is not None and np.ndim(table) == 2 else None
     if hasattr(table, "schema") and hasattr(table, "column_names"):  # Arrow
-        texts = [(table.schema.field(name).metadata or {}).get(b"unit", b"").decode() for name in found]
+        texts = [(table.schema.field(name).metadata or {}).get(b"unit", b"").decode() for name in columns]
     else:
-        texts = [unit_of(_get(table, name)) for name in found]
+        texts = [unit_of(_get(table, name)) for name in columns]
     return tuple(units.tidy(text) for text in texts) if any(texts) else None
 
 
@@ -240,21 +240,21 @@ def _unit(text: str) -> Any:
     return Unit(text)
 
 
-def _factor(found: str, wanted: str, power: int, what: str) -> float:
-    if not found or not wanted:
+def _factor(given: str, wanted: str, power: int, what: str) -> float:
+    if not given or not wanted:
         return 1.0
     if power == 1:
-        return units.factor(found, wanted, what)
+        return units.factor(given, wanted, what)
     try:
-        return float(_unit(found).to(_unit(wanted) ** power))
+        return float(_unit(given).to(_unit(wanted) ** power))
     except ValueError as problem:
-        raise ValueError(f"{what} is in {found!r}, which is no square of {wanted!r}") from problem
+        raise ValueError(f"{what} is in {given!r}, which is not the square of {wanted!r}") from problem
 
 
 def refuse_other_units(X: Any, labels: Sequence[str] | None, wanted: Sequence[str] | None) -> None:
     """Refuse a table whose columns are in other units than those wanted."""
-    found = column_units(X)
-    for a, (theirs, ours) in enumerate(zip(found or (), wanted or (), strict=False)):
+    given = column_units(X)
+    for a, (theirs, ours) in enumerate(zip(given or (), wanted or (), strict=False)):
         if theirs and ours and units.tidy(ours) != theirs:
             name = labels[a] if labels else f"column {a}"
             raise ValueError(f"{name} is in {theirs!r} in the table and in {ours!r} in the mixture: convert the table")

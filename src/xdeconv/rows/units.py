@@ -38,9 +38,9 @@ def tidy(unit: str) -> str:
     return {"degrees": "deg", "degree": "deg", "'deg'": "deg", "milliarcsec": "mas", '"': "arcsec"}.get(text, text)
 
 
-def factor(found: str, wanted: str, what: str) -> float:
+def factor(given: str, wanted: str, what: str) -> float:
     """The number that turns a value in ``found`` into one in ``wanted``."""
-    a, b = tidy(found), tidy(wanted)
+    a, b = tidy(given), tidy(wanted)
     if a == b:
         return 1.0
     for family in _FAMILIES:

@@ -1,4 +1,4 @@
-"""A contest of starts on few rows: many are fitted side by side for some passes, and the best go on.
+"""A contest of starts on few rows: many are fitted side by side for some passes, and the best continue.
 
 Where rows are few, EM from one start ends in one of many places that differ by a few nats, which no move of a component
 is sure to tell from chance; but passes cost next to nothing. Each start is a group of all rows with components of its
@@ -24,7 +24,7 @@ from .trials import em_step, penalty
 PAIRS = 100_000  # of row and component that a pass of all starts may cost
 MOST_STARTS = 24
 SAME = 0.1  # nats: of starts that are no further apart, one is enough
-HEATS = ((20, 8), (40, 3))  # passes, and how many starts go on after them
+HEATS = ((20, 8), (40, 3))  # passes, and how many starts continue after them
 
 
 def contest(

@@ -123,9 +123,9 @@ def _child(there: _Rows, parents: list[Found], k: int, number: int, moves: Moves
     return _and_before(Search(rows, few, rng, prior, there.options).run(best), parents)
 
 
-def _and_before(found: Found, earlier: list[Found]) -> Found:
+def _and_before(best: Found, earlier: list[Found]) -> Found:
     """What was found, with the moves that led to what it was found from."""
-    return replace(found, moved=found.moved + sum(one.moved for one in earlier))
+    return replace(best, moved=best.moved + sum(one.moved for one in earlier))
 
 
 def _finite(value: float) -> float:

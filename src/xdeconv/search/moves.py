@@ -182,7 +182,7 @@ class Search:
         return float(self.batch.total_weight())
 
     def _sweeps(self) -> int:
-        """Sweeps, at most: with few rows the first ones find what there is to find."""
+        """At most so many sweeps: with few rows the first ones find what there is to find."""
         return min(self.moves.sweeps, max(FEWEST_SWEEPS, round(self.moves.sweeps * self.batch.n / FEW_ROWS)))
 
     def _forget(self, touched: set[int], parameters: Parameters) -> None:

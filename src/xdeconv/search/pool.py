@@ -53,13 +53,13 @@ class Pool:
             beside = None if chunk.background is None else kernels.log_prob(*parameters, chunk, options)
             return _Seen.of(kernels.log_joint(*parameters, chunk, options), weight[first : first + size], beside)
 
-        found = each(parts, seen) if device == "cpu" else [seen(first) for first in parts]
-        counts = np.array([len(part.values) for part in found])
-        of_row = np.concatenate([part.rows for part in found]) + np.repeat(np.array(parts), counts)
-        components = np.concatenate([part.components for part in found])
-        share = _by_component(of_row, components, np.concatenate([part.values for part in found]), (batch.n, k))
-        mass, loss = (torch.stack(t).sum(0) for t in ([f.mass for f in found], [f.loss for f in found]))
-        return cls(batch, rows, weight, torch.cat([part.log_prob for part in found]), share, mass, loss)
+        pieces = each(parts, seen) if device == "cpu" else [seen(first) for first in parts]
+        counts = np.array([len(part.values) for part in pieces])
+        of_row = np.concatenate([part.rows for part in pieces]) + np.repeat(np.array(parts), counts)
+        components = np.concatenate([part.components for part in pieces])
+        share = _by_component(of_row, components, np.concatenate([part.values for part in pieces]), (batch.n, k))
+        mass, loss = (torch.stack(t).sum(0) for t in ([f.mass for f in pieces], [f.loss for f in pieces]))
+        return cls(batch, rows, weight, torch.cat([part.log_prob for part in pieces]), share, mass, loss)
 
     @property
     def total(self) -> float:

@@ -47,6 +47,6 @@ def seen_from_a_row(means: Tensor, V: Tensor, near: Neighbourhoods, rng: np.rand
     sums = kernels.accumulate_groups(
         torch.zeros_like(means[index, :1]), means[index, None], V[index, None], near.rows, groups
     )
-    found = means.clone()
-    found[index] += torch.einsum("gde,ge->gd", V[index], sums.g[:, 0].nan_to_num(0.0))
-    return found
+    moved = means.clone()
+    moved[index] += torch.einsum("gde,ge->gd", V[index], sums.g[:, 0].nan_to_num(0.0))
+    return moved

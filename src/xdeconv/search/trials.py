@@ -98,10 +98,10 @@ def try_splits(
     trial, gain, _ = refit(sample.repeated(WAYS), ways, early, effort.prior)
     trial = trial.pick(_best(gain, WAYS, FEW))
     trial, gain, _ = refit(sample.repeated(FEW), trial, effort.screening - early, effort.prior)
-    found, gain, rows = refit(near, trial.pick(_best(gain, FEW, 1)), effort.polishing, effort.prior)
+    refitted, gain, rows = refit(near, trial.pick(_best(gain, FEW, 1)), effort.polishing, effort.prior)
     gain = gain - penalty(Parameters(*(t[:, None] for t in whole)), effort.prior)
     fewest = 2 * (parameters.d + 1)  # or halves shrink onto single rows
-    return _changes(touched, found, torch.where((rows < fewest).any(1), -torch.inf, gain))
+    return _changes(touched, refitted, torch.where((rows < fewest).any(1), -torch.inf, gain))
 
 
 def _best(gain: Tensor, ways: int, few: int) -> Tensor:
@@ -116,8 +116,8 @@ def try_merges(pairs: Sequence[tuple[int, ...]], parameters: Parameters, pool: P
         return []
     parts = parameters.pick(torch.tensor(pairs))
     merged = begun(moment_match(parts), parts.covariances[:, 0], effort.prior)
-    found, gain, _ = refit(pool.near(pairs), merged, effort.screening // 2, effort.prior)
-    return _changes(pairs, found, gain - penalty(parts, effort.prior))
+    refitted, gain, _ = refit(pool.near(pairs), merged, effort.screening // 2, effort.prior)
+    return _changes(pairs, refitted, gain - penalty(parts, effort.prior))
 
 
 def removals(parameters: Parameters, pool: Pool) -> list[Change]:
@@ -126,9 +126,9 @@ def removals(parameters: Parameters, pool: Pool) -> list[Change]:
     return [Change((c,), nothing, loss) for c, loss in enumerate(pool.loss.tolist())]
 
 
-def _changes(touched: Sequence[tuple[int, ...]], found: Parameters, gain: Tensor) -> list[Change]:
+def _changes(touched: Sequence[tuple[int, ...]], refitted: Parameters, gain: Tensor) -> list[Change]:
     gains = gain.tolist()
-    return [Change(old, Parameters(*(t[i] for t in found)), gains[i]) for i, old in enumerate(touched)]
+    return [Change(old, Parameters(*(t[i] for t in refitted)), gains[i]) for i, old in enumerate(touched)]
 
 
 def moment_match(parts: Parameters) -> Parameters:

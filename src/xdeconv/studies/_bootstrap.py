@@ -236,16 +236,16 @@ def bootstrap(
     background = options.pop("background", None)
     if background is not None:
         source = cast(ArraySource, as_background(background, source, None)[0])
-    found: list[Mixture] = []
+    mixtures: list[Mixture] = []
     with show_trials(verbose, draws) as show:
         try:
             for draw in range(draws):
-                found.append(_draw(source, mixture, seed, draw, show, {"method": EM(), **options}))
+                mixtures.append(_draw(source, mixture, seed, draw, show, {"method": EM(), **options}))
         except KeyboardInterrupt:
-            log.warning("interrupted with %d of %d draws done", len(found), draws)
-            if not found:
+            log.warning("interrupted with %d of %d draws done", len(mixtures), draws)
+            if not mixtures:
                 raise
-    return Bootstrap(mixture, tuple(found), interrupted=len(found) < draws)
+    return Bootstrap(mixture, tuple(mixtures), interrupted=len(mixtures) < draws)
 
 
 def matched(mixture: Mixture, to: Mixture) -> Mixture:

@@ -88,7 +88,13 @@ class Verdict:
 
 @dataclass(frozen=True, repr=False)
 class Check:
-    """One verdict per coordinate; ``str`` and ``repr`` are a table."""
+    """One verdict per coordinate; ``str`` and ``repr`` are a table.
+
+    Parameters
+    ----------
+    verdicts : tuple of Verdict
+        One per coordinate.
+    """
 
     verdicts: tuple[Verdict, ...]
 
@@ -205,7 +211,7 @@ def _scales(mixture: Mixture, batch: Batch, a: int, seen: Array) -> tuple[Scale 
     both, H = _maximum(loglik, free)
     if not _told_apart(H, free):  # errors alone, or widths alone, would explain as much
         return None, None
-    found: list[Scale | None] = [None, None]
+    scales: list[Scale | None] = [None, None]
     variance = torch.linalg.inv(H)
     for i in range(2):
         if bool(free[i]):
@@ -213,8 +219,8 @@ def _scales(mixture: Mixture, batch: Batch, a: int, seen: Array) -> tuple[Scale 
             held, _ = _maximum(loglik, free & (torch.arange(2) != i))
             gained = 2 * float(loglik(both) - loglik(held))
             factor, error = float(both[i].exp()), float(variance[place, place].clamp(min=0).sqrt())
-            found[i] = Scale(factor, factor * error, float(chi2.sf(max(gained, 0.0), 1)))
-    return found[0], found[1]
+            scales[i] = Scale(factor, factor * error, float(chi2.sf(max(gained, 0.0), 1)))
+    return scales[0], scales[1]
 
 
 def _told_apart(H: Tensor, free: Tensor) -> bool:
@@ -258,15 +264,15 @@ def _groups(quantity: str, values: Array, u: Array, bins: int) -> list[Group]:
     values, scores = values[known], ndtri(np.clip(u[known], 1e-300, 1 - 1e-16))
     edges = np.unique(np.quantile(values, np.linspace(0, 1, bins + 1)))
     place = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, max(len(edges) - 2, 0))
-    found = []
+    groups = []
     for i in range(max(len(edges) - 1, 1)):
         own = place == i
         if own.any():
             p = float(kstest(u[known][own], "uniform").pvalue)
             low, high = float(edges[i]), float(edges[min(i + 1, len(edges) - 1)])
             mean, sd = float(scores[own].mean()), float(scores[own].std())
-            found.append(Group(quantity, low, high, int(own.sum()), mean, sd, p))
-    return found
+            groups.append(Group(quantity, low, high, int(own.sum()), mean, sd, p))
+    return groups
 
 
 def _said(f: Scale | None, g: Scale | None, p_value: float, groups: Sequence[Group]) -> str:

@@ -288,9 +288,9 @@ def _sizes(components: Iterable[int]) -> list[int]:
 
 def _refuse_words(criterion: str, rule: str, options: Mapping[str, Any]) -> None:
     if criterion not in NAMES:
-        raise ValueError(f"criterion {criterion!r} is none of {', '.join(NAMES)}")
+        raise ValueError(f"criterion must be one of {', '.join(NAMES)}, got {criterion!r}")
     if rule not in ("best", "one-se") or (rule == "one-se" and criterion in ("bic", "aic")):
-        raise ValueError(f"rule {rule!r} is none of best and, for held-out and cv, one-se")
+        raise ValueError(f"rule must be best or, for held-out and cv, one-se, got {rule!r}")
     refused = [name for name in OWN if name in options]
     if refused:
         raise ValueError(f"a selection makes many fits, so {', '.join(refused)} cannot be given; results= keeps them")

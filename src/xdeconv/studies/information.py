@@ -103,13 +103,13 @@ def scores_of(batch: Batch, parameters: Parameters, factors: Tensor, free: Tenso
     a, b = torch.tril_indices(d, d)
     alpha = torch.where(free, parameters.log_weights.exp(), 0.0)
     share = alpha / alpha.sum().clamp(min=1e-300)
-    found = []
+    scores = []
     for _, r, w, M in pairs(parameters, batch):
         w, M = torch.einsum("kab,nka->nkb", factors, w), factors.mT @ M @ factors
         on_logits = torch.where(free, r - torch.where(free, r, 0.0).sum(1, keepdim=True) * share, 0.0)
         entries = (w[..., :, None] * w[..., None, :] - M)[..., a, b]
-        found.append(torch.cat([on_logits, (r[..., None] * w).flatten(1), (r[..., None] * entries).flatten(1)], 1))
-    return kernels.log_prob(*parameters, batch), torch.cat(found)
+        scores.append(torch.cat([on_logits, (r[..., None] * w).flatten(1), (r[..., None] * entries).flatten(1)], 1))
+    return kernels.log_prob(*parameters, batch), torch.cat(scores)
 
 
 def _second_derivatives(r: Tensor, w: Tensor, M: Tensor, outer: Tensor) -> Tensor:
@@ -124,12 +124,12 @@ def _second_derivatives(r: Tensor, w: Tensor, M: Tensor, outer: Tensor) -> Tenso
     both = torch.einsum("kabcd,eda,fbc->kef", Y, B, B)
     on_entries = torch.einsum("kabcd,ebc,fda->kef", X, B, B) / 2 - (both + both.mT) / 2
     on_entries = on_entries + _of_factor(torch.einsum("nk,nkab->kab", r, outer) - first)
-    found = w.new_zeros(k, _each(d), _each(d))
-    found[:, 1 : 1 + d, 1 : 1 + d] = -first
-    found[:, 1 : 1 + d, 1 + d :] = on_shifts
-    found[:, 1 + d :, 1 : 1 + d] = on_shifts.mT
-    found[:, 1 + d :, 1 + d :] = on_entries
-    return found
+    derivatives = w.new_zeros(k, _each(d), _each(d))
+    derivatives[:, 1 : 1 + d, 1 : 1 + d] = -first
+    derivatives[:, 1 : 1 + d, 1 + d :] = on_shifts
+    derivatives[:, 1 + d :, 1 : 1 + d] = on_shifts.mT
+    derivatives[:, 1 + d :, 1 + d :] = on_entries
+    return derivatives
 
 
 def _of_factor(G: Tensor) -> Tensor:
@@ -155,20 +155,20 @@ def _prior_gradient(factors: Tensor, entries: Tensor, prior: Prior) -> Tensor:
     a, b = torch.tril_indices(d, d, device=factors.device)
     x = torch.cat([factors.new_zeros(k * (1 + d)), (entries * torch.where(a == b, 2.0**0.5, 1.0)).reshape(-1)])
     none = Stats.zeros(k, d, factors.device)
-    found = chart.gradient(x, factors.new_full((k,), 1 / k), none, prior, Fixed(weights=True, means=True))
-    return found[k * (1 + d) :].view(k, -1) * torch.where(a == b, 2.0**0.5, 1.0)
+    gradient = chart.gradient(x, factors.new_full((k,), 1 / k), none, prior, Fixed(weights=True, means=True))
+    return gradient[k * (1 + d) :].view(k, -1) * torch.where(a == b, 2.0**0.5, 1.0)
 
 
 def _prior_curvature(factors: Tensor, prior: Prior) -> Tensor:
     """Minus the second derivatives of the log-prior on covariances (k, D, D), by differences of its gradient."""
     k, d = factors.shape[:2]
-    found = factors.new_zeros(k, _each(d), _each(d))
+    curvature = factors.new_zeros(k, _each(d), _each(d))
     for e in range(d * (d + 1) // 2):
         step = factors.new_zeros(k, d * (d + 1) // 2)
         step[:, e] = STEP
         change = _prior_gradient(factors, -step, prior) - _prior_gradient(factors, step, prior)
-        found[:, 1 + d :, 1 + d + e] = change / (2 * STEP)
-    return (found + found.mT) / 2
+        curvature[:, 1 + d :, 1 + d + e] = change / (2 * STEP)
+    return (curvature + curvature.mT) / 2
 
 
 def _with_prior(q: Tensor, gradient: Tensor, factors: Tensor, prior: Prior) -> tuple[Tensor, Tensor]:

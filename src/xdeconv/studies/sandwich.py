@@ -52,9 +52,9 @@ class Sandwich:
 
     def variances(self, C: Tensor) -> Tensor:
         """Variances (m,) of quantities with gradients C (m, P); inf where the rows do not determine them."""
-        found = ((C @ self.covariance) * C).sum(1)
+        variances = ((C @ self.covariance) * C).sum(1)
         open_ = ((C @ self.lost) ** 2).sum(1)
-        return torch.where(open_ > found + ROUNDING * (C * C).sum(1), torch.inf, found + open_)
+        return torch.where(open_ > variances + ROUNDING * (C * C).sum(1), torch.inf, variances + open_)
 
 
 def _reach(chart: Chart, vectors: Tensor) -> Tensor:

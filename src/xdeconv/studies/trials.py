@@ -1,4 +1,4 @@
-"""Trials: the single fits of a longer study. They are shown as they pass, and kept so that a study can go on."""
+"""Trials: the single fits of a longer study. They are shown as they pass, and kept so that a study can be resumed."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ class Results(Kept):
             facts = json.loads(head)
             if facts["format"] != FORMAT:
                 raise ValueError(f"its format is {facts['format']!r}, not {FORMAT!r}")
-            found, trials = dict(facts["settings"]), [_trial(line) for line in lines]
+            settings, trials = dict(facts["settings"]), [_trial(line) for line in lines]
         except (ValueError, KeyError, TypeError) as problem:
-            raise ValueError(f"{path} holds no results of a selection, or is damaged: {problem}") from problem
-        refuse_other_settings(path, found, self.settings)
+            raise ValueError(f"{path} does not hold the results of a selection, or is damaged: {problem}") from problem
+        refuse_other_settings(path, settings, self.settings)
         self.lines += lines
         self.trials = {trial.key: trial for trial in trials}
 

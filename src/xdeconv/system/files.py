@@ -127,7 +127,7 @@ def _checksum(arrays: Mapping[str, np.ndarray], facts: str) -> str:
 # Versions
 
 
-def refuse_later_version(found: Any, known: int, path: str | os.PathLike[str]) -> int:
+def refuse_later_version(written: Any, known: int, path: str | os.PathLike[str]) -> int:
     """The version that a file says it has, refused when it is later than the one that is known, or not a number.
 
     Parameters
@@ -153,9 +153,9 @@ def refuse_later_version(found: Any, known: int, path: str | os.PathLike[str]) -
     ...
     xdeconv.system.files.LaterVersion: m.safetensors was written by a later xdeconv (version 3, known up to 2): upgrade
     """
-    version = found if isinstance(found, int) and not isinstance(found, bool) else _number(found)
+    version = written if isinstance(written, int) and not isinstance(written, bool) else _number(written)
     if version is None or version < 1:
-        raise ValueError(f"{path} is damaged: {found!r} is not a version of a format")
+        raise ValueError(f"{path} is damaged: {written!r} is not a version of a format")
     if version > known:
         raise LaterVersion(f"{path} was written by a later xdeconv (version {version}, known up to {known}): upgrade")
     return version
@@ -165,7 +165,7 @@ def _number(text: Any) -> int | None:
     return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
-def refuse_unknown_features(found: Any, known: Collection[str], path: str | os.PathLike[str]) -> None:
+def refuse_unknown_features(features: Any, known: Collection[str], path: str | os.PathLike[str]) -> None:
     """Refuse a file that uses features which this xdeconv lacks, by their names.
 
     >>> refuse_unknown_features(["background"], ["background", "selection"], "model.safetensors")
@@ -174,9 +174,9 @@ def refuse_unknown_features(found: Any, known: Collection[str], path: str | os.P
     ...
     xdeconv.system.files.LaterVersion: model.safetensors uses warp, which this xdeconv does not have: upgrade
     """
-    if not isinstance(found, (list, tuple)) or not all(isinstance(name, str) for name in found):
-        raise ValueError(f"{path} is damaged: {found!r} is not a list of features")
-    lacking = [name for name in found if name not in known]
+    if not isinstance(features, (list, tuple)) or not all(isinstance(name, str) for name in features):
+        raise ValueError(f"{path} is damaged: {features!r} is not a list of features")
+    lacking = [name for name in features if name not in known]
     if lacking:
         raise LaterVersion(f"{path} uses {', '.join(lacking)}, which this xdeconv does not have: upgrade")
 

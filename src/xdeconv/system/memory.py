@@ -24,14 +24,14 @@ def _groups(root: Path = Path("/sys/fs/cgroup")) -> list[int]:
     """Room in this process's control group and in each that holds it; version 2."""
     lines = _lines(Path("/proc/self/cgroup"))
     own = next((line.partition("::")[2] for line in lines if line.startswith("0::")), "/")
-    found = []
+    groups = []
     for folder in [root / own.strip("/"), *(root / own.strip("/")).parents]:
         limit, used = _lines(folder / "memory.max"), _lines(folder / "memory.current")
         if limit and used and limit[0].isdigit():
-            found.append(int(limit[0]) - int(used[0]) + _cached(folder))
+            groups.append(int(limit[0]) - int(used[0]) + _cached(folder))
         if folder == root:
             break
-    return found
+    return groups
 
 
 def _cached(folder: Path) -> int:

@@ -180,10 +180,10 @@ class _Shared(Generic[S, T]):
                     self.refuse()
                 self._advance()
                 if self.place in self.ready:
-                    found = [self.ready.pop(self.place)]
+                    values = [self.ready.pop(self.place)]
                     self.place = (self.place[0], self.place[1] + 1)
                     self.changed.notify_all()
-                    return found
+                    return values
                 if self.problem is not None and self.problem[0] <= self.place:
                     self.refuse()
                 if self.place[0] >= len(self.streams) or self.stopped:

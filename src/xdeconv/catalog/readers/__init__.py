@@ -1,4 +1,4 @@
-"""Readers: any catalogue as a Table of Arrow blocks. One small class a format; optional packages on first use."""
+"""Readers: any catalogue as a Table of Arrow blocks. One small class per format; optional packages on first use."""
 
 from __future__ import annotations
 

@@ -115,17 +115,17 @@ def memory_table(data: Any, name: str) -> MemoryTable:
 def units_of(schema: pa.Schema) -> dict[str, str]:
     """Units in the metadata of a schema's fields, or in that of astropy."""
     described = (schema.metadata or {}).get(b"table_meta_yaml", b"").decode(errors="replace")
-    found, _ = described_columns(described.splitlines())
+    units, _ = described_columns(described.splitlines())
     metadata = {column.name: column.metadata or {} for column in schema}
-    return found | {name: facts[b"unit"].decode() for name, facts in metadata.items() if facts.get(b"unit")}
+    return units | {name: facts[b"unit"].decode() for name, facts in metadata.items() if facts.get(b"unit")}
 
 
 def merged(units: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
     """The units of a table of files: of each column, the first that a file says."""
-    found: dict[str, str] = {}
+    together: dict[str, str] = {}
     for ours in units.values():
-        found = {**ours, **found}
-    return found
+        together = {**ours, **together}
+    return together
 
 
 def with_units(schema: pa.Schema, units: Mapping[str, str]) -> pa.Schema:

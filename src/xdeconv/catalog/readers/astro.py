@@ -24,10 +24,10 @@ def read_votable(path: Path) -> MemoryTable:
         with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
             _refuse_streams(file, path)
             file.seek(0)
-            found = table.parse_single_table(file).to_table(use_names_over_ids=True)
+            contents = table.parse_single_table(file).to_table(use_names_over_ids=True)
             while file.read(CHUNK):  # only the end of a compressed file tells whether it is whole
                 pass
-        return astropy_table(found, str(path))
+        return astropy_table(contents, str(path))
     except ReadError:
         raise
     except (OSError, EOFError, zlib.error, ValueError, IndexError, table.exceptions.VOTableSpecError) as problem:

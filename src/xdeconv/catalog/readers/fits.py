@@ -95,11 +95,11 @@ class _Headers(gzip.GzipFile):
     left = HEADER_BYTES
 
     def read(self, size: int | None = -1) -> bytes:
-        found = super().read(size)
-        self.left -= len(found)
+        data = super().read(size)
+        self.left -= len(data)
         if self.left < 0:
             raise ReadError(f"{self.name} has no table within the first {HEADER_BYTES:,} bytes of its headers")
-        return found
+        return data
 
 
 def _layout(path: str) -> Layout:

@@ -35,12 +35,12 @@ class Hdf5Table(Table):
         units: dict[str, Mapping[str, str]] = {}
         for path in paths:
             with _file(str(path)) as file:
-                found = _columns(file, str(path))
-                rows = len(next(iter(found.values())).dataset)
+                first = _columns(file, str(path))
+                rows = len(next(iter(first.values())).dataset)
                 starts = range(0, rows, BLOCK_ROWS)
                 pieces += [Piece(str(path), "block", i, min(BLOCK_ROWS, rows - s), s) for i, s in enumerate(starts)]
-                columns = columns or tuple(found)
-                units[str(path)] = {name: c.unit for name, c in found.items() if c.unit}
+                columns = columns or tuple(first)
+                units[str(path)] = {name: c.unit for name, c in first.items() if c.unit}
         return cls(name, columns, merged(units), tuple(pieces), units)
 
     def file_units(self, file: str) -> Mapping[str, str]:
@@ -52,11 +52,11 @@ class Hdf5Table(Table):
         rows = slice(piece.first, piece.first + (piece.rows or 0))
         try:
             with _file(piece.file) as file:
-                found = _columns(file, piece.file)
-                absent = [name for name in columns if name not in found]
+                datasets = _columns(file, piece.file)
+                absent = [name for name in columns if name not in datasets]
                 if absent:
                     raise ReadError(f"{piece.file} has no column {absent[0]!r}, which other files of {self.name} have")
-                values = {name: found[name].read(rows) for name in columns}
+                values = {name: datasets[name].read(rows) for name in columns}
                 short = [name for name, part in values.items() if len(part) != piece.rows]
                 if short:
                     raise ReadError(f"{piece} is damaged: column {short[0]} ends too early")
@@ -120,14 +120,14 @@ def _vaex(file: Any) -> dict[str, _Column]:
 def _datasets(file: Any) -> dict[str, Any]:
     """One-dimensional datasets by their paths."""
     h5py = need("h5py")
-    found: dict[str, Any] = {}
+    datasets: dict[str, Any] = {}
 
     def visit(name: str, item: Any) -> None:
         if isinstance(item, h5py.Dataset) and item.ndim == 1:
-            found[name] = item
+            datasets[name] = item
 
     file.visititems(visit)
-    return found
+    return datasets
 
 
 def _compound(file: Any, path: str) -> dict[str, _Column]:
@@ -145,12 +145,12 @@ def _compound(file: Any, path: str) -> dict[str, _Column]:
 
 def _flat(file: Any, path: str) -> dict[str, _Column]:
     """Datasets of the commonest length, by their last name, or by their whole path where two end alike."""
-    found = _datasets(file)
-    if not found:
+    datasets = _datasets(file)
+    if not datasets:
         raise ReadError(f"{path} has no columns: no one-dimensional dataset")
-    lengths = [len(item) for item in found.values()]
+    lengths = [len(item) for item in datasets.values()]
     most = max(set(lengths), key=lengths.count)
-    long = {name: item for name, item in found.items() if len(item) == most}
+    long = {name: item for name, item in datasets.items() if len(item) == most}
     ends = [name.rsplit("/", 1)[-1] for name in long]
     return {name if ends.count(end) > 1 else end: _Column(item, unit=_unit(item))
             for end, (name, item) in zip(ends, long.items(), strict=True)}  # fmt: skip

@@ -84,7 +84,7 @@ def _row_groups(file: str, metadata: Any) -> Iterator[Piece]:
 def parquet_files(folder: Path) -> list[Path]:
     """The Parquet files of a directory; of a HATS catalogue, its partitions alone."""
     root = folder / "dataset" if (folder / "dataset").is_dir() else folder
-    found = [p for p in root.rglob("*") if p.suffix in (".parquet", ".pq") and p.is_file()]
-    found = [p for p in found if not any(part[0] in "_." for part in p.relative_to(root).parts)]
-    partitions = [p for p in found if any(part.startswith("Norder=") for part in p.relative_to(root).parts)]
-    return partitions or found
+    files = [p for p in root.rglob("*") if p.suffix in (".parquet", ".pq") and p.is_file()]
+    files = [p for p in files if not any(part[0] in "_." for part in p.relative_to(root).parts)]
+    partitions = [p for p in files if any(part.startswith("Norder=") for part in p.relative_to(root).parts)]
+    return partitions or files

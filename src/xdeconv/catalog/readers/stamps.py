@@ -23,10 +23,10 @@ class Stamp:
     def of(cls, path: str) -> Stamp:
         """The stamp that a file has now."""
         try:
-            found = os.stat(path)
+            status = os.stat(path)
         except OSError as problem:
             raise ReadError(f"{path} cannot be read: {problem.strerror}") from problem
-        return cls(found.st_size, found.st_mtime_ns)
+        return cls(status.st_size, status.st_mtime_ns)
 
     def check(self, path: str) -> None:
         """Refuse a file that is not what it was."""

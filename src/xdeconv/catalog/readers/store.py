@@ -91,20 +91,20 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a store; a clear error for anything else."""
     path = folder / MANIFEST
     try:
-        found = json.loads(path.read_text())
+        manifest = json.loads(path.read_text())
     except (OSError, ValueError, RecursionError) as problem:
         raise ReadError(f"{path} is damaged: {problem}") from problem
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise ReadError(f"{path} is not the manifest of an xdeconv store")
     try:
-        refuse_later_version(found.get("version"), VERSION, path)
+        refuse_later_version(manifest.get("version"), VERSION, path)
     except LaterVersion:
         raise
     except ValueError as problem:
         raise ReadError(str(problem)) from problem
-    if "sha256" in found and found["sha256"] != manifest_checksum(found):
+    if "sha256" in manifest and manifest["sha256"] != manifest_checksum(manifest):
         raise ReadError(f"{path} is damaged: its checksum is not that of what it says; {AGAIN}")
-    return found
+    return manifest
 
 
 def open_store(folder: Path) -> StoreTable:

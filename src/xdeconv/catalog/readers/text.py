@@ -1,4 +1,4 @@
-"""CSV and ECSV, compressed or not, Gaia's bulk files as they are: streamed, one piece a file."""
+"""CSV and ECSV, compressed or not, Gaia's bulk files as they are: streamed, one piece per file."""
 
 from __future__ import annotations
 
@@ -87,10 +87,10 @@ class TextTable(Table):
 
 def _named(problem: str, header: Header) -> str:
     """What Arrow says of a column, with the column's name for its number."""
-    found = re.search(r"column #(\d+)", problem)
-    if found is None or int(found[1]) >= len(header.columns):
+    match = re.search(r"column #(\d+)", problem)
+    if match is None or int(match[1]) >= len(header.columns):
         return problem
-    return problem.replace(found[0], f"column {header.columns[int(found[1])]}", 1)
+    return problem.replace(match[0], f"column {header.columns[int(match[1])]}", 1)
 
 
 def _types(header: Header, columns: Sequence[str], floats: Collection[str]) -> dict[str, Any]:
@@ -137,8 +137,8 @@ def _header(comments: list[str], line: str, path: str) -> Header:
         return _header_in_comment(comments, line, path)
     delimiter = " " if ecsv else _guess(line)
     for comment in comments:
-        found = re.match(r"^\s*delimiter:\s*(['\"]?)(.)\1", comment)
-        delimiter = found[2] if found else delimiter
+        match = re.match(r"^\s*delimiter:\s*(['\"]?)(.)\1", comment)
+        delimiter = match[2] if match else delimiter
     units, types = described_columns(comments)
     return Header(len(comments) + 1, _names(line, delimiter), delimiter, units, types)
 
@@ -191,10 +191,10 @@ def described_columns(lines: Sequence[str]) -> tuple[dict[str, str], dict[str, s
 def _fact(line: str, key: str) -> str | None:
     """The value of a key in a line of the YAML header, which has one entry a line or one column a line."""
     if "{" in line:
-        found = re.search(rf"[{{,]\s*{key}:\s*([^,}}]+)", re.sub(r"description: *('[^']*'|\"[^\"]*\")", "", line))
+        match = re.search(rf"[{{,]\s*{key}:\s*([^,}}]+)", re.sub(r"description: *('[^']*'|\"[^\"]*\")", "", line))
     else:
-        found = re.match(rf"^[\s\-]*{key}:\s*(.+)$", line)
-    return found[1].strip().strip("'\"") if found else None
+        match = re.match(rf"^[\s\-]*{key}:\s*(.+)$", line)
+    return match[1].strip().strip("'\"") if match else None
 
 
 def _guess(names: str) -> str:

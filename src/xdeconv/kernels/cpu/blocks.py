@@ -199,16 +199,16 @@ def panel_places(d: int) -> np.ndarray:
 
 def square_places(size: int) -> np.ndarray:
     """For each number of a triangle in panels, its place in a (size, size) matrix."""
-    found = np.zeros(triangle(blocks(size)), np.int64)
+    places = np.zeros(triangle(blocks(size)), np.int64)
     a, b = np.indices((size, size)).reshape(2, -1)
     inside = b < (a // BLOCK + 1) * BLOCK
-    found[panel_place(a, b)[inside]] = (a * size + b)[inside]
-    return found
+    places[panel_place(a, b)[inside]] = (a * size + b)[inside]
+    return places
 
 
 def full_places(size: int) -> np.ndarray:
     """For each number of a matrix in full panels, its place in a (size, size) matrix."""
-    found = np.zeros(size * size, np.int64)
+    places = np.zeros(size * size, np.int64)
     a, b = np.indices((size, size)).reshape(2, -1)
-    found[full_place(a, b, size)] = a * size + b
-    return found
+    places[full_place(a, b, size)] = a * size + b
+    return places

@@ -147,7 +147,7 @@ def row_by_row(batch: Batch, kind: Kind, new: New) -> GroupRows:
     return GroupRows(batch, kind, table, np.ascontiguousarray(constants))
 
 
-SHARES = 64  # of all entries, at most: what a thread takes at a time
+SHARES = 64  # a thread takes at most 1/64 of all entries at a time
 SHARE_WORK = 1 << 19  # multiplications, about, that a share is worth: 0.1 ms
 ALONE = 4  # shares: to wake a thread for less takes longer
 

@@ -143,11 +143,11 @@ def best(emit: Emitter, kind: Kind, joint: Any, k: Any, groups: Any, state: Any,
     """The component that has each row's largest entry."""
     with cgutils.for_range(emit.builder, groups) as loop:
         top = emit.load(emit.at(state, loop.index, emit.width), LARGEST * TILE)
-        found = emit.index_variable()
+        index = emit.index_variable()
         with cgutils.for_range(emit.builder, k) as inner:
             value = emit.load(emit.at(emit.at(joint, inner.index, TILE), loop.index, emit.width))
-            emit.replace_index(found, value.compare("==", top), inner.index)
-        emit.store_index(found, _index_at(emit, best, loop.index))
+            emit.replace_index(index, value.compare("==", top), inner.index)
+        emit.store_index(index, _index_at(emit, best, loop.index))
 
 
 def exponentials(emit: Emitter, kind: Kind, joint: Any, k: Any, groups: Any, state: Any, *_: Any) -> None:

@@ -126,13 +126,13 @@ def log_prob(
         return batch.x.new_empty(0)
     shape = triton_rows.shape_of(batch)
     table = triton_rows.table_of(log_weights, means, covariances, batch, shape)
-    found = []
+    parts = []
     for part in batch.chunks(SLICE):
         plan = plan_for(part, len(means), options)
         rows = triton_rows.tiles_of(part, shape, plan.padded)
         partial = triton_rows.densities(table, rows, part, shape, plan)
-        found.append(triton_rows.close(partial, rows, part, shape, keep=False))
-    return found[0] if len(found) == 1 else torch.cat(found)
+        parts.append(triton_rows.close(partial, rows, part, shape, keep=False))
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 @at_home
@@ -147,12 +147,12 @@ def log_joint(
         return batch.x.new_empty(0, len(means))
     shape = triton_rows.shape_of(batch)
     table = triton_rows.table_of(log_weights, means, covariances, batch, shape)
-    found = []
+    parts = []
     for part in batch.chunks(SLICE):
         plan = plan_for(part, len(means), options)
         rows = triton_rows.tiles_of(part, shape, plan.padded)
-        found.append(triton_sums.joints(table, rows, part, shape, plan))
-    return found[0] if len(found) == 1 else torch.cat(found)
+        parts.append(triton_sums.joints(table, rows, part, shape, plan))
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def for_groups(batch: Batch, d: int) -> GroupRows:

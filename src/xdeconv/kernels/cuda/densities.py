@@ -25,7 +25,7 @@ def table_kernel(
     D: tl.constexpr, NOISE: tl.constexpr, SHARED: tl.constexpr, LINE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One line a component: log2 alpha, m, V; when shared, L^-1 instead of V and its log-determinant in log2 alpha.
+    """One line per component: log2 alpha, m, V; when shared, L^-1 instead of V and its log-determinant in log2 alpha.
 
     One more line repeats the last component with no weight: lines are read two at a time.
     """

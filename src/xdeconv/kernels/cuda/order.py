@@ -76,11 +76,11 @@ def like_beside_like(alive: Tensor) -> Tensor:
         alive, likeness, k, tiles, min(SAMPLE, tiles), max(1, tiles // SAMPLE), BLOCK=block, num_warps=1,
         enable_fp_fusion=False,
     )  # fmt: skip
-    found = alive.new_empty(ROUNDS + 1, 2, k)
+    partners = alive.new_empty(ROUNDS + 1, 2, k)
     for turn in range(ROUNDS + 1):
         match_kernel[(k,)](
-            likeness, found[turn - 1], found[turn], k, turn, WIDE=wide, num_warps=4, enable_fp_fusion=False
+            likeness, partners[turn - 1], partners[turn], k, turn, WIDE=wide, num_warps=4, enable_fp_fusion=False
         )
     order = alive.new_empty(k)
-    rank_kernel[(k,)](found[-1, 0], order, k, WIDE=wide, num_warps=4, enable_fp_fusion=False)
+    rank_kernel[(k,)](partners[-1, 0], order, k, WIDE=wide, num_warps=4, enable_fp_fusion=False)
     return order

@@ -82,7 +82,20 @@ class Structure(ABC):
         """
 
     def roughly(self, V: Tensor, rows: Tensor) -> Tensor:
-        """Much the same, V alone, in little time: for trials of components, whose covariances are their own."""
+        """Much the same as :meth:`nearest`, V alone, in little time.
+
+        Parameters
+        ----------
+        V : torch.Tensor (k, d, d)
+            Covariances.
+        rows : torch.Tensor (k,)
+            Rows of each component.
+
+        Returns
+        -------
+        torch.Tensor (k, d, d)
+            For trials of components, whose covariances are their own.
+        """
         return self.nearest(V, rows).V
 
     def stepped(self, A: Tensor, rows: Tensor, before: Covariances, whole: bool) -> Covariances:

@@ -167,8 +167,8 @@ class Loadings(Coordinates):
 
     def at(self, y: Tensor) -> tuple[Tensor, Factors | None]:
         """V = F F^T + D."""
-        found = self._factors(y)
-        return found.covariances(), found
+        factors = self._factors(y)
+        return factors.covariances(), factors
 
     def gradient(self, y: Tensor, G: Tensor, free: Tensor) -> Tensor:
         """G F and diag(G D) / 2."""

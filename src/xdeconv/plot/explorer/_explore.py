@@ -71,7 +71,7 @@ def page(mixture: Mixture, title: str = "Mixture") -> str:
         "script": script,
         "data": embedded(facts(mixture, title)),
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _text("page.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _text("page.html"))
 
 
 def facts(mixture: Mixture, title: str = "Mixture") -> dict[str, Any]:
@@ -134,17 +134,17 @@ def _range(mixture: Mixture, coordinate: int) -> list[float]:
 
 def _background(mixture: Mixture) -> dict[str, Any] | None:
     """The weight of what else makes rows, and its box where it is one; or null."""
-    found = mixture.background
-    if found is None:
+    beside = mixture.background
+    if beside is None:
         return None
-    box = {"low": list(found.low), "high": list(found.high)} if isinstance(found, Uniform) else {}
+    box = {"low": list(beside.low), "high": list(beside.high)} if isinstance(beside, Uniform) else {}
     return {"weight": mixture.background_weight, **box}
 
 
-def _history(found: Any) -> Any:
+def _history(history: Any) -> Any:
     """The columns of the history, or null."""
-    known = isinstance(found, Mapping) and all(isinstance(found.get(name), list) for name in KEPT)
-    return {name: found[name] for name in KEPT} if known else None
+    known = isinstance(history, Mapping) and all(isinstance(history.get(name), list) for name in KEPT)
+    return {name: history[name] for name in KEPT} if known else None
 
 
 def _policy(style: str, script: str) -> str:
