@@ -213,7 +213,7 @@ def fit(
     batch_rows = None if batch_rows is None else at_least(1, batch_rows, "batch_rows")
     search = choose_moves(moves, method, source, mixture)
     weak = method is None
-    method, batch_rows = choose_method(source, k, chosen, method, batch_rows)
+    method, batch_rows = choose_method(source, k, chosen, method, batch_rows, seed)
     method = choose_covariance(covariance, method, mixture, k, source.dim)
     log.info(_said(source.rows, method, search, batch_rows))
     plan = Plan(
