@@ -235,6 +235,7 @@ def test_ranks_share_row_groups_out():
     assert reading.shared_out([1000, 10], 2) is None
 
 
+@pytest.mark.processes
 @pytest.mark.slow
 def test_an_interrupt_ends_a_streamed_fit_within_a_second_and_it_resumes(tmp_path):
     rows = tmp_path / "rows.parquet"

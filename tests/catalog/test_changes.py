@@ -132,6 +132,7 @@ def write_long_hdf5(path, x):
         file["x"] = x
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("name", "write"), [("a.npy", write_long_npy), ("a.arrow", write_long_arrow),
                                              ("a.fits", write_long_fits), ("a.hdf5", write_long_hdf5)])  # fmt: skip
 def test_a_file_that_shrinks_under_a_stream(name, write, tmp_path):
@@ -267,6 +268,7 @@ def hold(path, store, ready):
     prepare(path, store)
 
 
+@pytest.mark.processes
 def test_two_preparations_of_one_folder_are_refused(path, tmp_path):
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()

@@ -403,6 +403,7 @@ def bomb(kind, path):
                 file.write(bytes(1_000_000))
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("kind", "name"), [("line", "a.csv.gz"), ("comments", "b.csv.gz"), ("zeros", "c.npz"), ("header", "d.fits.gz")]
 )

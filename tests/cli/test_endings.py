@@ -209,6 +209,7 @@ def _run(*words, **options):
     return subprocess.run(line, capture_output=True, text=True, timeout=120, check=False, **options)
 
 
+@pytest.mark.processes
 def test_a_closed_standard_output_is_one_line(here):
     done = subprocess.run(
         f"{sys.executable} -m xdeconv info {MODEL} >&-", shell=True, stderr=subprocess.PIPE, text=True, check=False
@@ -217,18 +218,21 @@ def test_a_closed_standard_output_is_one_line(here):
     assert done.stderr == "xdeconv: standard output is closed: there is nowhere to write the result to\n"
 
 
+@pytest.mark.processes
 def test_a_closed_standard_error_stops_nothing(here):
     line = f"{sys.executable} -m xdeconv sample {MODEL} -o draws.parquet 2>&-"
     assert subprocess.run(line, shell=True, check=False).returncode == 0
     assert (here / "draws.parquet").exists()
 
 
+@pytest.mark.processes
 def test_a_reader_that_goes_away_is_silent(here):
     line = f"({sys.executable} -m xdeconv info {MODEL}; echo $? >&2) | true"
     done = subprocess.run(line, shell=True, stderr=subprocess.PIPE, text=True, check=False)
     assert done.stderr.split() == ["141"]
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no full device")
 def test_a_full_disk_behind_standard_output_is_one_line(here):
     line = f"{sys.executable} -m xdeconv info {MODEL} > /dev/full"
@@ -249,6 +253,7 @@ def _start(here, *words):
     return process
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=str)
 def test_a_signal_to_end_saves_what_the_fit_has_reached(here, number):
     from xdeconv.fitting.state import load_state
@@ -264,6 +269,7 @@ def test_a_signal_to_end_saves_what_the_fit_has_reached(here, number):
     assert xd.load(here / "long.safetensors").k == 3
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("apart", [0.0, 0.001, 0.01, 0.05])
 def test_a_second_interrupt_leaves_no_partial_file(here, apart):
     process = _start(here)

@@ -149,3 +149,10 @@ def test_boxes_that_make_no_sense(here, call, box):
     words = ("fit", "rows.parquet", "-c", "x,y", "-k", "1", "-o", "m.safetensors", "--background", box)
     assert call(*words)[0] in (2, 3)
     assert not (here / "m.safetensors").exists()
+
+
+def test_tails_by_one_command(here, call):
+    words = ("fit", "rows.parquet", "-c", "x,y", "-k", "1", "-o", "m.safetensors")
+    assert call(*words, "--tails", "fit")[0] == 0
+    assert "Student's t, nu = " in call("info", "m.safetensors")[1]
+    assert call(*words, "--force", "--tails", "many")[0] == 2

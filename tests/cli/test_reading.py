@@ -139,6 +139,7 @@ def test_errors_that_a_fit_did_not_have_are_not_used_and_said(here, call):
     assert call("score", "bare.safetensors", "rows.parquet", "--error", "x=sd_x", "--error", "y=sd_y")[1] != out
 
 
+@pytest.mark.processes
 def test_a_warning_of_the_library_is_one_line(here, call):
     assert call(*FIT, *NAMED)[0] == 0
 

@@ -175,6 +175,7 @@ def test_logs_are_appended_to_with_parameters_and_criteria(tmp_path):
     assert len((tmp_path / "run_loglike.log").read_text().split()) == 3 + 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wide", [1.0, 1e3])
 def test_a_start_far_wider_than_the_data_stays_a_covariance(wide):
     """Data of 1e-7 and a start of 1e3: 17 orders of magnitude, of which a step keeps 16."""

@@ -19,6 +19,7 @@ REPEATED = {
 }
 
 
+@pytest.mark.slow
 @parametrize_with_checks(
     [XDClassifier(max_iter=20, tol=0), XDClassifier(max_iter=20, tol=0, reg_covar=1e-6)],
     expected_failed_checks=lambda estimator: REPEATED if estimator.reg_covar is None else {},

@@ -9,6 +9,7 @@ import xdeconv as xd
 from xdeconv import XDGMM
 
 
+@pytest.mark.slow
 @parametrize_with_checks(
     [XDGMM(max_iter=20, tol=0), XDGMM(method="minibatch-em", max_iter=3), XDGMM(method="sgd", max_iter=3)]
 )

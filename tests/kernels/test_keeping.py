@@ -21,6 +21,7 @@ NOWHERE = textwrap.dedent("""
 """)
 
 
+@pytest.mark.processes
 def test_a_fit_without_a_folder_for_compiled_code():
     """As in a read-only install with a home that cannot be written."""
     done = subprocess.run([sys.executable, "-c", NOWHERE], capture_output=True, text=True, timeout=300, check=False)

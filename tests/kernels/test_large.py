@@ -278,6 +278,7 @@ for dtype in NUMBERS:
 """
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(not binding.get_host_cpu_features().get("avx512f"), reason="has no wider registers than those")
 def test_machines_with_16_registers_of_32_bytes(tmp_path):
     features = binding.get_host_cpu_features().items()

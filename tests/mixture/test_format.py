@@ -55,16 +55,16 @@ def test_what_is_not_a_version_is_refused(tmp_path, version):
 def test_unknown_features_are_refused_by_name(tmp_path):
     model = xd.load(OLD)
     arrays = {"weights": model.weights, "means": model.means, "covariances": model.covariances}
-    save_tensors(tmp_path / "m", "mixture", arrays, {}, features=["wings", "tails"])
-    with pytest.raises(LaterVersion, match="uses tails, wings, which this xdeconv does not have"):
+    save_tensors(tmp_path / "m", "mixture", arrays, {}, features=["wings", "fins"])
+    with pytest.raises(LaterVersion, match="uses fins, wings, which this xdeconv does not have"):
         xd.load(tmp_path / "m")
-    assert load_tensors(tmp_path / "m", "mixture", features=["tails", "wings"])[0]["means"].shape == (2, 2)
+    assert load_tensors(tmp_path / "m", "mixture", features=["fins", "wings"])[0]["means"].shape == (2, 2)
 
 
 def test_features_cannot_be_taken_out(tmp_path):
     model = xd.load(OLD)
-    save_tensors(tmp_path / "m", "mixture", {"weights": model.weights}, {}, features=["tails"])
+    save_tensors(tmp_path / "m", "mixture", {"weights": model.weights}, {}, features=["fins"])
     content = (tmp_path / "m").read_bytes()
-    (tmp_path / "m").write_bytes(content.replace(b'[\\"tails\\"]', b"[         ]"))
+    (tmp_path / "m").write_bytes(content.replace(b'[\\"fins\\"]', b"[        ]"))
     with pytest.raises(ValueError, match="damaged"):
         load_tensors(tmp_path / "m", "mixture")

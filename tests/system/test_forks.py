@@ -66,6 +66,7 @@ PROGRAM = textwrap.dedent("""
 """)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("way", ["Pool", "grandchild", "os.fork", "during a fit"])
 def test_a_forked_child_fits_after_its_parent(way):
     done = subprocess.run(

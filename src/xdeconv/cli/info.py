@@ -45,6 +45,8 @@ def model_lines(mixture: Mixture, most: int = 20) -> list[str]:
     """What a model is, its components, where it comes from, and how it was fitted."""
     meta: dict[str, Any] = dict(mixture.meta or {})
     lines = [f"mixture of {mixture.k} Gaussians in {mixture.d} dimensions", *summary(mixture)]
+    if mixture.tails is not None:
+        lines.append(f"tails: Student's t, nu = {mixture.tails.nu:.4g}{' (fitted)' * mixture.tails.fitted}")
     if mixture.background is not None:
         lines.append(f"background: {mixture.background_weight:.4f} of all rows, {mixture.background!r}")
     lines += [] if mixture.structure == "full" else [f"covariances: {mixture.structure}"]

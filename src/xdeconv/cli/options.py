@@ -48,6 +48,7 @@ Background = Annotated[
     str | None,
     typer.Option(help="What else makes rows: COLUMN=LOW:HIGH,... of every column, or a model to hold fixed."),
 ]
+Tails = Annotated[str | None, typer.Option(help="Tails of Student's t instead of Gaussian ones: its nu, or fit.")]
 Offset = Annotated[
     list[str] | None, typer.Option(help="COLUMN=NUMBER or EXPRESSION to subtract: a zero point. Repeatable.")
 ]
@@ -252,3 +253,13 @@ def background(text: str | None, labels: Sequence[str]) -> Any:
         raise typer.BadParameter(
             f"{text!r} must be COLUMN=LOW:HIGH,...: {problem}", param_hint="--background"
         ) from None
+
+
+def tails(text: str | None) -> Any:
+    """The tails that --tails names: fit, or a number of degrees of freedom."""
+    from ..mixture.tails import StudentT
+
+    try:
+        return None if text is None else StudentT() if text == "fit" else StudentT(float(text))
+    except ValueError as problem:
+        raise typer.BadParameter(f"{text!r} is neither fit nor a nu: {problem}", param_hint="--tails") from None

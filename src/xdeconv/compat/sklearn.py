@@ -26,6 +26,7 @@ from ..methods.structures import Structure, as_structure
 from ..mixture._mixture import Mixture, square_root
 from ..mixture.background import Uniform
 from ..mixture.exchange import SKLEARN, in_sklearns_shape
+from ..mixture.tails import StudentT
 from ..rows import checks
 from ..rows import tables as tabular
 from ..rows.batch import Batch
@@ -67,6 +68,8 @@ class XDGMM(DensityMixin, BaseEstimator):
         of the prior. By default a weak prior of a millionth of each column's variance.
     prior : Prior, optional
         A prior on weights and covariances.
+    tails : StudentT or float, optional
+        Tails heavier than a Gaussian's, as :func:`xdeconv.fit` takes them.
     background : Uniform or Mixture, optional
         What else makes rows, with a weight that is fitted, as :func:`xdeconv.fit` takes it.
     max_iter : int, optional
@@ -120,6 +123,7 @@ class XDGMM(DensityMixin, BaseEstimator):
         reg_covar: float | None = None,
         prior: Prior | None = None,
         background: Uniform | Mixture | None = None,
+        tails: StudentT | float | None = None,
         max_iter: int | None = None,
         batch_size: int = 512,
         n_init: int = 1,
@@ -143,6 +147,7 @@ class XDGMM(DensityMixin, BaseEstimator):
         self.reg_covar = reg_covar
         self.prior = prior
         self.background = background
+        self.tails = tails
         self.max_iter = max_iter
         self.batch_size = batch_size
         self.n_init = n_init
@@ -214,6 +219,7 @@ class XDGMM(DensityMixin, BaseEstimator):
             weight=weight,
             log_prior=log_prior,
             background=self.background,
+            tails=self.tails,
             validation=validation,
             covariance=self._covariance(),
             method=self._method(X, noise, error, d, weight),

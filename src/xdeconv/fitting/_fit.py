@@ -16,6 +16,7 @@ from ..methods import Method, Structure
 from ..mixture._mixture import Mixture, checked_names
 from ..mixture.asking import remembered
 from ..mixture.background import Rows
+from ..mixture.tails import StudentT
 from ..rows.batch import Batch
 from ..rows.checks import refuse_unobserved
 from ..rows.data import ArraySource, Source, as_source
@@ -36,6 +37,7 @@ from .plan import (
     choose_covariance,
     choose_method,
     choose_moves,
+    choose_tails,
     count_components,
     hold_out,
     in_batches,
@@ -65,6 +67,7 @@ def fit(
     units: Sequence[str] | None = None,
     covariance: Structure | str | None = None,
     background: Any = None,
+    tails: StudentT | float | None = None,
     mixture: Mixture | None = None,
     start: Start | str = "kmeans",
     restarts: int = 1,
@@ -120,6 +123,9 @@ def fit(
     background : Uniform, Mixture or array-like (n,), optional
         What else makes rows, a density that is known but for its weight, which is fitted: a box of true values, a
         mixture held as it is (a field), or log-densities per row. By default that of ``mixture``, if it has one.
+    tails : StudentT or float, optional
+        Tails of all components that are heavier than a Gaussian's: :class:`xdeconv.StudentT`, whose nu is fitted unless
+        it is given. There are no moves then.
     mixture : Mixture, optional
         What to start from, instead of a start of its own.
     start : Start or str, default "kmeans"
@@ -206,12 +212,13 @@ def fit(
         settings = {"start": start, "restarts": restarts, "seed": seed, "method": method, "moves": moves,
                     "batch_rows": batch_rows, "epochs": epochs, "tol": tol, "standardize": standardize, "cache": cache,
                     "device": device, "dtype": dtype, "options": options,
-                    "background": None if isinstance(beside, Rows) else beside}  # fmt: skip
+                    "background": None if isinstance(beside, Rows) else beside, "tails": tails}  # fmt: skip
         components, note = chosen_components(fit, source, settings)
         said = (note,)
     k = count_components(components, mixture, source)
     batch_rows = None if batch_rows is None else at_least(1, batch_rows, "batch_rows")
-    search = choose_moves(moves, method, source, mixture)
+    heavier = choose_tails(tails, mixture)
+    search = choose_moves(moves, method, source, mixture, heavier is not None)
     weak = method is None
     method, batch_rows = choose_method(source, k, chosen, method, batch_rows, seed)
     method = choose_covariance(covariance, method, mixture, k, source.dim)
@@ -239,6 +246,7 @@ def fit(
         weak=weak,
         facts=facts,
         background=beside,
+        tails=heavier,
         said=said,
     )
     refuse_too_little(plan, source, held_out)

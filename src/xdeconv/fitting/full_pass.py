@@ -10,6 +10,9 @@ from torch import Tensor
 from .. import kernels
 from ..kernels.options import Options
 from ..kernels.parameters import Factors
+from ..kernels.parameters import Parameters as Gaussians
+from ..kernels.stats import Stats
+from ..mixture.tails import StudentT
 from ..rows.batch import Batch
 from ..rows.data import Source
 from ..system.ranks import rank, sum_over_ranks, world
@@ -23,13 +26,28 @@ def summed(source: Source, function: Callable[[Batch], Tensor], size: int, devic
     return sum_over_ranks(nothing + source.sum(function, rank=rank(), world=world()).to(device))
 
 
-def stats_of(batch: Batch, parameters: Parameters, options: Options, factors: Factors | None = None) -> Tensor:
-    """The sums that methods learn from, as :class:`xdeconv.kernels.stats.Stats` packs them."""
-    return kernels.accumulate(*parameters, batch, options, factors).packed
+def sums_of(
+    batch: Batch, parameters: Parameters, options: Options, factors: Factors | None = None,
+    tails: StudentT | None = None,
+) -> Stats:  # fmt: skip
+    """The sums that methods learn from; of components with tails, those of all their scales pulled back."""
+    if tails is None:
+        return kernels.accumulate(*parameters, batch, options, factors)
+    own = Gaussians(*parameters)
+    return tails.pulled_back(kernels.accumulate(*tails.expanded(own), tails.rows(batch), options), own.covariances)
 
 
-def score_of(batch: Batch, parameters: Parameters, options: Options) -> Tensor:
-    """Weighted log-likelihood and weight (2,)."""
+def stats_of(
+    batch: Batch, parameters: Parameters, options: Options, factors: Factors | None = None,
+    tails: StudentT | None = None,
+) -> Tensor:  # fmt: skip
+    """The same, as :class:`xdeconv.kernels.stats.Stats` packs them."""
+    return sums_of(batch, parameters, options, factors, tails).packed
+
+
+def score_of(batch: Batch, parameters: Parameters, options: Options, tails: StudentT | None = None) -> Tensor:
+    """Weighted log-likelihood and weight (2,); parameters are those of all scales."""
+    batch = batch if tails is None else tails.rows(batch)
     log_prob = kernels.log_prob(*parameters, batch, options).double()
     total = log_prob.sum() if batch.weight is None else batch.weight.double() @ log_prob
     return torch.stack([total, batch.total_weight()])

@@ -75,7 +75,7 @@ def _scored(
     shift, variance = first.mean(), np.diag(first.covariance())
     scale = np.sqrt(np.where(variance > 0, variance, 1.0))
     moved = source.standardized(torch.from_numpy(shift), torch.from_numpy(scale), device, dtype).arranged(None, 0)
-    parameters = [mixture.transformed(-shift / scale, 1 / scale).tensors(device) for mixture in mixtures]
+    parameters = [mixture.transformed(-shift / scale, 1 / scale).scaled(device) for mixture in mixtures]
     for batch in moved.batches(0):
         rows = [kernels.log_prob(*p, batch, options or kernels.Options()).double().cpu().numpy() for p in parameters]
         yield np.ones(batch.n) if batch.weight is None else batch.weight.double().cpu().numpy(), np.stack(rows)

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..kernels.parameters import Parameters
 from ..mixture._mixture import Mixture
 from ..rows.data import Source
 from ..system.ranks import from_first, made_by_first, rank, world
@@ -82,7 +81,7 @@ def _epochs(desk: Desk, resumed: FitState | None) -> Iterator[FitState]:
             moved = None
             state = replace(desk.state, epoch=desk.state.epoch + 1, history=(*desk.state.history, record))
             if plan.patience is not None and record.validation is not None and record.validation > state.best_score:
-                best = desk.workspace.method.mixture(desk.learner)
+                best = desk.workspace.mixture(desk.learner)
                 state = replace(state, best=best, best_score=record.validation)
             desk.state = replace(state, learner=_saved(plan, desk.learner))
             desk.state = replace(desk.state, finished=finished(desk.workspace, desk.learner, desk.state))
@@ -102,7 +101,7 @@ def _begin(desk: Desk, restart: int) -> int | None:
         _replace(desk, plan.dtype, plan.cache, None)
     desk.state = replace(desk.state, restart=restart, epoch=0, best=None, best_score=-np.inf, finished=False)
     mixture, moved = explored(desk.workspace, restart)
-    desk.learner = desk.workspace.method.init(mixture, plan.device)
+    desk.learner = desk.workspace.begun(mixture)
     return moved
 
 
@@ -113,7 +112,7 @@ def _take_up(desk: Desk, saved: FitState) -> None:
         cache = plan.cache if saved.dtype == _name(plan.dtype) else None
         _replace(desk, getattr(torch, saved.dtype), cache, saved.rescue)
     method = desk.workspace.method
-    empty = method.init(_any_mixture(desk.workspace), plan.device)
+    empty = desk.workspace.begun(_any_mixture(desk.workspace))
     assert plan.checkpoint is not None
     refuse_other_learner(plan.checkpoint.path, saved.learner, empty.tensors())
     desk.learner = method.restore(empty, saved.learner)
@@ -201,11 +200,11 @@ def _replace(desk: Desk, dtype: torch.dtype, cache: Any, rescue: tuple[float, ..
 def _competed(desk: Desk, done: bool) -> FitState:
     """Keep the better of this restart's mixture and the best of those before, by validation where there is any."""
     workspace, state = desk.workspace, desk.state
-    mixture = state.best or workspace.method.mixture(desk.learner)
+    mixture = state.best or workspace.mixture(desk.learner)
     score = state.best_score
     if state.best is None and (workspace.held_out is not None or workspace.plan.restarts > 1):
         judge = workspace.held_out if workspace.held_out is not None else workspace.train
-        score = workspace.score(Parameters(*mixture.tensors(workspace.plan.device)), judge)
+        score = workspace.score(mixture, judge)
     if state.winner is not None and not score > state.winner.score:
         return state
     converged = done and state.epoch > 0 and finished(workspace, desk.learner, replace(state, epoch=0))

@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import kernels
 from ..kernels.options import Options
 from ..kernels.stats import Stats
 from ..methods import Method, State
+from ..mixture.tails import StudentT
 from ..rows.batch import Batch
 from ..system.ranks import joined, sum_over_ranks
+from .full_pass import sums_of
 
 log = logging.getLogger("xdeconv")
 WARM_UPS = 3
@@ -31,6 +32,7 @@ class Steps:
     options: Options
     device: torch.device
     recorded: bool = False
+    tails: StudentT | None = None
     rows: Tensor = field(init=False)
     loglik: Tensor = field(init=False)
 
@@ -45,9 +47,11 @@ class Steps:
 
     def step(self, state: Any, batch: Batch) -> Any:
         """The state after one batch."""
-        log_weights, means, V = state.parameters()
-        stats = kernels.accumulate(log_weights, means, V, batch, self.options, state.factors)
-        return self._updated(state, stats)
+        return self._updated(state, self._sums(state, batch))
+
+    def _sums(self, state: Any, batch: Batch) -> Stats:
+        tails = None if self.tails is None else self.tails.at(state.numbers())
+        return sums_of(batch, state.parameters(), self.options, state.factors, tails)
 
     def run(self, state: Any, batches: Iterator[Batch]) -> Iterator[Any]:
         """The states after one batch and the next; of several ranks, a batch is the union of theirs."""
@@ -58,15 +62,15 @@ class Steps:
             return
         while True:
             batch: Batch | None = next(batches, None)
-            (log_weights, means, V), factors = state.parameters(), state.factors
-            if batch is None:  # other ranks may have more: this one adds nothing to theirs
-                stats = Stats.zeros(len(means), means.shape[1], self.device)
-            else:
-                stats = kernels.accumulate(log_weights, means, V, batch, self.options, factors)
+            k, d = state.parameters().means.shape
+            extra, heavy, whole = len(state.numbers()), self.tails is not None, state.factors is None
+            nothing = torch.zeros(Stats.size(k, d, extra, heavy), dtype=torch.float64, device=self.device)
+            # other ranks may have more: this one adds nothing to theirs
+            stats = Stats(nothing, k, d, whole, extra, heavy) if batch is None else self._sums(state, batch)
             told = sum_over_ranks(torch.cat([stats.packed, stats.packed.new_full((1,), float(batch is not None))]))
             if told[-1] == 0:
                 return
-            state = self._updated(state, Stats(told[:-1], stats.k, stats.d, whole=factors is None))
+            state = self._updated(state, replace(stats, packed=told[:-1]))
             yield state
 
     def _updated(self, state: Any, stats: Stats) -> Any:
@@ -129,11 +133,13 @@ class GraphSteps(Steps):
 
 
 def make_steps(
-    method: Method, total: float, options: Options, device: torch.device, size: int | None, held: bool
-) -> Steps:
+    method: Method, total: float, options: Options, device: torch.device, size: int | None, held: bool,
+    tails: StudentT | None = None,
+) -> Steps:  # fmt: skip
     """Replayed steps where they help and can be recorded: rows held on one GPU, a method whose update can be."""
-    if device.type != "cuda" or size is None or not held or joined() or not method.recordable:
-        return Steps(method, total, options, device, held)
+    plain = device.type != "cuda" or size is None or not held or joined() or not method.recordable
+    if plain or tails is not None or size is None:
+        return Steps(method, total, options, device, held, tails)
     return GraphSteps(method, total, options, device, held, size=size)
 
 

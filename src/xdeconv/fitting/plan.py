@@ -18,6 +18,7 @@ from ..methods.accelerated import DOUBLE, SINGLE
 from ..methods.structures import FULL
 from ..mixture._mixture import Mixture
 from ..mixture.background import Background
+from ..mixture.tails import StudentT
 from ..rows.data import ArraySource, Source, as_source
 from ..rows.resident import Cache
 from ..search.moves import Moves
@@ -60,6 +61,7 @@ class Plan:
     weak: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)
     background: Background | None = None
+    tails: StudentT | None = None
     said: tuple[str, ...] = ()
 
     def settings(self, source: Source, held_out: Source | None) -> dict[str, Any]:
@@ -74,6 +76,7 @@ class Plan:
             "standardize": self.standardize, "rows": source.rows, "dim": source.dim, "device": self.device.type,
             "dtype": str(self.dtype), "data": stamp_of(source),
             "validation": None if held_out is None else stamp_of(held_out), "background": told(self.background),
+            "tails": None if self.tails is None else repr(self.tails),
         }  # fmt: skip
 
     def method_for(self, dtype: torch.dtype) -> Method:
@@ -87,19 +90,32 @@ class Plan:
 
 
 def choose_moves(
-    moves: Moves | str | None, method: Method | None, source: Source, given: Mixture | None
+    moves: Moves | str | None, method: Method | None, source: Source, given: Mixture | None, heavy: bool = False
 ) -> Moves | None:
     """The search: the user's, or by default one unless components have names: fixed, with log-priors, or given."""
     named: dict[str, Moves | None] = {"none": None, "auto": Moves(), "bovy": Moves(criterion="bovy")}
     held = (method is not None and method.fixed is not None) or source.has_log_prior
     if moves is None:
-        moves = "none" if held or given is not None else "auto"
+        moves = "none" if held or heavy or given is not None else "auto"
     if not isinstance(moves, (str, Moves)) or (isinstance(moves, str) and moves not in named):
         raise ValueError(f"moves must be one of {list(named)} or an xd.Moves, got {moves!r}")
     resolved = named[moves] if isinstance(moves, str) else moves
+    if resolved is not None and heavy:
+        raise ValueError("moves are tried on Gaussian components: tails= needs moves='none'")
     if resolved is not None and held:
         raise ValueError("moves replace components: Fixed parameters and log_prior, which name them, need moves='none'")
     return resolved
+
+
+def choose_tails(tails: Any, given: Mixture | None) -> StudentT | None:
+    """The tails of components: the user's, or those of the mixture that a fit starts from."""
+    if tails is None:
+        return None if given is None else given.tails
+    if isinstance(tails, (int, float)) and not isinstance(tails, bool):
+        return StudentT(float(tails))
+    if not isinstance(tails, StudentT):
+        raise ValueError(f"tails must be an xd.StudentT(...), or its nu, got {tails!r}")
+    return tails
 
 
 def choose_method(

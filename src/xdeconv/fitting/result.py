@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..kernels.parameters import Parameters
 from ..methods import Structure
 from ..mixture._mixture import Mixture
 from .history import Epoch, columns
@@ -64,9 +63,8 @@ def result_of(workspace: Workspace, state: FitState, interrupted: bool) -> FitRe
     """The winner, in the user's units, with what the fit has to say of itself."""
     assert state.winner is not None
     plan, winner = workspace.plan, state.winner
-    parameters = Parameters(*winner.mixture.tensors(plan.device))
-    loglik = workspace.score(parameters, workspace.train)
-    validation = None if workspace.held_out is None else workspace.score(parameters, workspace.held_out)
+    loglik = workspace.score(winner.mixture, workspace.train)
+    validation = None if workspace.held_out is None else workspace.score(winner.mixture, workspace.held_out)
     given = plan.given
     mixture = tidied(workspace.frame.out_of(winner.mixture), plan.method.covariance).with_(
         labels=plan.labels or (given.labels if given else None),

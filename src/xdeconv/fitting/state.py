@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..mixture._mixture import Mixture
+from ..mixture.tails import StudentT
 from ..system.files import load_tensors, save_tensors
 from ..system.ranks import agreed
 from .history import Epoch
@@ -71,6 +72,8 @@ class FitState:
         for name, mixture in kept.items():
             if mixture is not None:
                 arrays |= {f"{name}.{part}": getattr(mixture, part) for part in ("shares", "means", "covariances")}
+                if mixture.tails is not None:
+                    arrays[f"{name}.tails"] = np.array([mixture.tails.nu, mixture.tails.fitted], dtype=np.float64)
         plain = ("settings", "restart", "epoch", "dtype", "notes", "rescue", "best_score", "finished")
         facts = {name: getattr(self, name) for name in plain} | {"history": [asdict(e) for e in self.history]}
         if self.winner is not None:
@@ -152,4 +155,5 @@ def _mixture(arrays: dict[str, np.ndarray], name: str) -> Mixture | None:
     if f"{name}.shares" not in arrays:
         return None
     parts = (torch.from_numpy(arrays[f"{name}.{part}"].copy()) for part in ("shares", "means", "covariances"))
-    return Mixture.from_tensors(*parts)
+    found, tails = Mixture.from_tensors(*parts), arrays.get(f"{name}.tails")
+    return found if tails is None else found.with_(tails=StudentT(float(tails[0]), bool(tails[1])))

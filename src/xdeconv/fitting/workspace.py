@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..kernels.parameters import Parameters
 from ..kernels.stats import Stats
 from ..methods import Method, Prior, State
+from ..mixture._mixture import Mixture
 from ..rows.batch import Batch
 from ..rows.data import Source
 from ..rows.resident import Cache, Place, placed
@@ -73,7 +73,7 @@ class Workspace:
             raise ValueError("there are no rows with weight above 0 to fit")
         steps = None
         if size is not None:
-            steps = make_steps(method, total, plan.options, plan.device, size, train.resident_bytes > 0)
+            steps = make_steps(method, total, plan.options, plan.device, size, train.resident_bytes > 0, plan.tails)
         return cls(plan, frame, raw, raw_held_out, method, dtype, train, held_out, total, empty, said, steps)
 
     @property
@@ -91,16 +91,22 @@ class Workspace:
         """The same with another method."""
         steps = self.steps
         if steps is not None:
-            steps = make_steps(method, self.total, steps.options, steps.device, self.plan.batch_rows, steps.recorded)
+            rows, tails = self.plan.batch_rows, self.plan.tails
+            steps = make_steps(method, self.total, steps.options, steps.device, rows, steps.recorded, tails)
         return replace(self, method=method, steps=steps)
 
     def passed(self, state: Any, epoch: int, interim: Callable[[Any], None]) -> tuple[Any, float]:
         """The state after one pass, and the mean log-likelihood that the pass met; minibatches tell each state."""
         if self.steps is None:
             k, d = self.plan.components, self.raw.dim
-            factors = state.factors
-            work = partial(stats_of, parameters=state.parameters(), options=self.plan.options, factors=factors)
-            whole = Stats(self.summed(self.train, work, Stats.size(k, d)), k, d, whole=factors is None)
+            numbers, factors, tails = state.numbers(), state.factors, self.plan.tails
+            now = None if tails is None else tails.at(numbers)
+            work = partial(
+                stats_of, parameters=state.parameters(), options=self.plan.options, factors=factors, tails=now
+            )
+            extra, heavy = len(numbers), tails is not None
+            packed = self.summed(self.train, work, Stats.size(k, d, extra, heavy))
+            whole = Stats(packed, k, d, heavy or factors is None, extra, heavy)
             return self.method.update(state, whole, self.total), float(whole.loglik / whole.rows)
         self.steps.begin()
         for after in self.steps.run(state, self.part(epoch)):
@@ -116,9 +122,20 @@ class Workspace:
         """A sum over all rows of a source."""
         return _summed(source, function, size, self.plan.device)
 
-    def score(self, parameters: Parameters, source: Source) -> float:
-        """Mean log-likelihood per unit of weight over a source in the frame."""
-        work = partial(score_of, parameters=parameters, options=self.plan.options)
+    def begun(self, mixture: Mixture) -> Any:
+        """The method's state that stands for a mixture in the frame."""
+        state, tails = self.method.init(mixture, self.plan.device), mixture.tails or self.plan.tails
+        return state if tails is None else self.method.with_numbers(state, tails.numbers.to(self.plan.device))
+
+    def mixture(self, state: Any) -> Mixture:
+        """The mixture in the frame that the method's state stands for."""
+        found, tails = self.method.mixture(state), self.plan.tails
+        return found if tails is None else found.with_(tails=tails.at(self.method.numbers(state)))
+
+    def score(self, mixture: Mixture, source: Source) -> float:
+        """Mean log-likelihood per unit of weight over a source in the frame, by a mixture there."""
+        parameters = mixture.scaled(self.plan.device)
+        work = partial(score_of, parameters=parameters, options=self.plan.options, tails=mixture.tails)
         total, weight = self.summed(source, work, 2).tolist()
         return total / weight
 
@@ -128,9 +145,10 @@ class Workspace:
 
     def _agrees(self, state: State) -> bool:
         exact = self.raw.sample(CHECKED_ROWS, self.plan.seed).standardized(self.frame.shift, self.frame.scale)
-        scores = []
+        mixture, scores = self.mixture(state), []
         for dtype in (torch.float32, torch.float64):
-            total, weight = score_of(exact.to(self.plan.device, dtype), state.parameters(), self.plan.options).tolist()
+            parameters, rows = mixture.scaled(self.plan.device), exact.to(self.plan.device, dtype)
+            total, weight = score_of(rows, parameters, self.plan.options, mixture.tails).tolist()
             scores.append(total / weight)
         return abs(scores[0] - scores[1]) < COARSE * (1 + abs(scores[1]))
 
@@ -138,8 +156,7 @@ class Workspace:
         """The score of the rows held out, if there are any, by the mixture that the fit would now return."""
         if self.held_out is None:
             return None
-        mixture = self.method.mixture(state)
-        score = self.score(Parameters(*mixture.tensors(self.plan.device)), self.held_out)
+        score = self.score(self.mixture(state), self.held_out)
         if not score > -torch.inf:
             raise NumericalTrouble("the likelihood of the rows held out is not finite")
         return score

@@ -16,7 +16,8 @@ class Stats:
     :mod:`xdeconv.kernels`, ``q = sum r`` (k,), ``g = sum r w`` (k, d) and ``G = sum r (w w^T - M)`` (k, d, d).
     Where ``whole`` is false, G is right only where covariances F F^T + D read it: in G F and in its diagonal.
     Of ``extra`` numbers that belong to no component (a factor on errors, a tail's nu), ``slopes`` are the derivatives
-    of loglik and ``certainty`` the information that complete data would hold.
+    of loglik and ``certainty`` the information that complete data would hold. Of components with ``heavy`` tails, which
+    are several of scales c, ``pull`` is sum r / c (k,): what their means weigh rows by.
     Stats form a commutative monoid under ``+``: batches, threads, devices and machines all merge the same way.
 
     Parameters
@@ -29,6 +30,8 @@ class Stats:
         Whether all of G is right.
     extra : int, default 0
         Numbers that belong to no component.
+    heavy : bool, default False
+        Whether components have heavy tails.
 
     Examples
     --------
@@ -41,9 +44,10 @@ class Stats:
     d: int
     whole: bool = True
     extra: int = 0
+    heavy: bool = False
 
     @staticmethod
-    def size(k: int, d: int, extra: int = 0) -> int:
+    def size(k: int, d: int, extra: int = 0, heavy: bool = False) -> int:
         """Length of the flat tensor.
 
         Parameters
@@ -52,13 +56,15 @@ class Stats:
             Components and dimensions.
         extra : int, default 0
             Numbers that belong to no component.
+        heavy : bool, default False
+            Whether components have heavy tails.
 
         Returns
         -------
         int
             How many numbers.
         """
-        return 2 + k * (1 + d + d * d) + 2 * extra
+        return 2 + k * (1 + d + d * d) + 2 * extra + k * heavy
 
     @classmethod
     def zeros(cls, k: int, d: int, device: torch.device | str = "cpu") -> Stats:
@@ -106,7 +112,24 @@ class Stats:
 
     @property
     def certainty(self) -> Tensor:
-        return self.packed[self.size(self.k, self.d) :][self.extra :]
+        return self.packed[self.size(self.k, self.d) :][self.extra : 2 * self.extra]
+
+    @property
+    def pull(self) -> Tensor:
+        return self.packed[self.size(self.k, self.d, self.extra) :]
+
+    def for_em(self) -> Stats:
+        """Sums with which the update of Gaussian components is EM's for heavy ones too.
+
+        With Q the pull, delta = V g / Q and V' = V + (V G V - Q delta delta^T) / q: as g q / Q and
+        G + (q - Q) g g^T / Q^2 would have it.
+        """
+        if not self.heavy:
+            return self
+        q, Q = self.q, self.pull.clamp(min=1e-300)
+        g = self.g * (q / Q)[:, None]
+        G = self.G + ((q - Q) / Q**2)[:, None, None] * self.g[:, :, None] * self.g[:, None, :]
+        return Stats(torch.cat([self.packed[:2], q, g.flatten(), G.flatten()]), self.k, self.d, self.whole)
 
     def masses(self, weights: int) -> Tensor:
         """Rows of each weight.
@@ -126,6 +149,6 @@ class Stats:
         return torch.cat([self.q, (self.rows - self.q.sum()).clamp(min=0.0)[None]])
 
     def __add__(self, other: Stats) -> Stats:
-        if (self.k, self.d, self.extra) != (other.k, other.d, other.extra):
+        if (self.k, self.d, self.extra, self.heavy) != (other.k, other.d, other.extra, other.heavy):
             raise ValueError(f"cannot add Stats of (k, d) = {(self.k, self.d)} and {(other.k, other.d)}")
         return replace(self, packed=self.packed + other.packed, whole=self.whole and other.whole)

@@ -166,7 +166,7 @@ class Accelerated(Method):
         chart = Chart.around_state(accepted, stats, self.prior, self.covariance)
         x = torch.zeros_like(state.x)
         gradient = chart.gradient(x, accepted.weights, stats, self.prior, self.fixed or Fixed())
-        fresh = replace(state, chart=chart, x=x, gradient=gradient, sums=stats.packed,
+        fresh = replace(state, chart=chart, x=x, gradient=gradient, sums=stats.packed[: len(state.sums)],
                         progress=state.progress._replace(learnt=0.0))  # fmt: skip
         return self._headed(fresh)
 
@@ -182,7 +182,8 @@ class Accelerated(Method):
             steps, changes = torch.cat([steps[1:], step[None]]), torch.cat([changes[1:], change[None]])
         gains = _with_gain(state.gains, value - p.objective)
         progress = p._replace(objective=value, loglik=float(stats.loglik), learnt=learnt)
-        return self._headed(replace(state, x=x, gradient=gradient, sums=stats.packed, steps=steps, changes=changes,
+        sums = stats.packed[: len(state.sums)]
+        return self._headed(replace(state, x=x, gradient=gradient, sums=sums, steps=steps, changes=changes,
                                     gains=gains, progress=progress))  # fmt: skip
 
     def _rejected(self, state: AcceleratedState) -> AcceleratedState:

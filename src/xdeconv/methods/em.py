@@ -114,6 +114,7 @@ class EM(Method):
 
     def update(self, state: EMState, stats: Stats, total: float) -> EMState:
         """One update from the sums over a batch, or over all rows; ``total`` is the weight of the data set."""
+        numbers, stats = stats, stats.for_em()
         n, V = stats.rows, state.covariances
         lam = at_epoch(self.step, state.seen / total) * (n > 0).to(n.dtype)  # a batch of no weight changes nothing
         shares = (1 - lam) * state.weights + lam * stats.masses(len(state.weights)) / n.clamp(min=SMALLEST)
@@ -141,7 +142,7 @@ class EM(Method):
         weights = shares if self.prior is None else self.prior.weights(shares, total, lam, k)
         if fixed.weights is not False:
             weights = share_among_free(weights, state.weights, fixed.on_weights(len(weights), k, device))
-        extra = moved_numbers(state.extra, stats, lam)
+        extra = moved_numbers(state.extra, numbers, lam)
         return EMState(weights, state.means + delta, shape.V, state.seen + n, shape.factors, extra)
 
     def with_numbers(self, state: EMState, numbers: Tensor) -> EMState:

@@ -27,6 +27,7 @@ from .computing import answers, computing, rows_in
 from .coordinates import Coordinate, checked_names, indices
 from .matrices import checked_parameters, n_parameters, of_one_covariance, square_root
 from .posterior import Posterior
+from .tails import StudentT
 
 if TYPE_CHECKING:
     from sklearn.mixture import GaussianMixture
@@ -63,6 +64,8 @@ class Mixture(Background):
         to 1, and b times the background's.
     background_weight : float
         b.
+    tails : StudentT, optional
+        Tails of the components that are heavier than Gaussian ones; covariances are then the shapes of Student's t.
     structure : str
         What its covariances were fitted as: full, tied, diagonal, spherical or low-rank:R.
 
@@ -81,6 +84,7 @@ class Mixture(Background):
     meta: Mapping[str, Any] | None = None
     background: Background | None = None
     background_weight: float = 0.0
+    tails: StudentT | None = None
     structure: str = "full"
 
     def __post_init__(self) -> None:
@@ -136,7 +140,8 @@ class Mixture(Background):
     @property
     def n_parameters(self) -> int:
         """Number of free parameters."""
-        return n_parameters(self.k, self.d, self.structure) + (self.background is not None)
+        beside = (self.background is not None) + (self.tails is not None and self.tails.fitted)
+        return n_parameters(self.k, self.d, self.structure) + beside
 
     @property
     def shares(self) -> Array:
@@ -148,6 +153,7 @@ class Mixture(Background):
     def __repr__(self) -> str:
         names = f", labels={list(self.labels)}" if self.labels else ""
         beside = "" if self.background is None else f", background={self.background_weight:.3g}"
+        beside += "" if self.tails is None or self.tails.nu is None else f", nu={self.tails.nu:.3g}"
         shape = "" if self.structure == "full" else f", covariance={self.structure}"
         return f"Mixture(k={self.k}, d={self.d}{names}{shape}{beside})"
 
@@ -168,7 +174,9 @@ class Mixture(Background):
         array([[5.]])
         """
         away = self.means - self.mean()
-        return np.einsum("k,kde->de", self.weights, self.covariances + away[:, :, None] * away[:, None, :])
+        c, p = (torch.ones(1), torch.ones(1)) if self.tails is None else self.tails.scales()
+        wider = float(c @ p) * self.covariances
+        return np.einsum("k,kde->de", self.weights, wider + away[:, :, None] * away[:, None, :])
 
     def cdf(self, x: Any) -> Array:
         """P(true value <= x) of a mixture's components in one dimension.
@@ -215,8 +223,8 @@ class Mixture(Background):
     def _line(self, what: str) -> line.Lines:
         if self.d != 1:
             raise ValueError(f"{what} is of one dimension and the mixture has {self.d}: take marginal([...]) first")
-        _, means, covariances = self.tensors()
-        return line.Lines(torch.tensor(self.weights)[None], means[None], covariances[None, :, 0].sqrt())
+        log_weights, means, covariances = self._components()
+        return line.Lines(log_weights.exp()[None], means[None], covariances[None, :, 0].sqrt())
 
     # Questions about rows
 
@@ -270,7 +278,7 @@ class Mixture(Background):
         -------
         torch.Tensor
         """
-        return kernels.log_prob(*self.tensors(batch.device), self.seen(batch))
+        return kernels.log_prob(*self.scaled(batch.device), self.seen(batch))
 
     def seen(self, batch: Batch) -> Batch:
         """A batch as kernels want it: with the log-densities of this mixture's background.
@@ -285,7 +293,10 @@ class Mixture(Background):
         Batch
         """
         density = None if self.background is None else self.background.log_density(batch)
-        return replace(batch, background=density)
+        return self._scaled_rows(replace(batch, background=density))
+
+    def _scaled_rows(self, batch: Batch) -> Batch:
+        return batch if self.tails is None else self.tails.rows(batch)
 
     def score(
         self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None, weight: Any = None,
@@ -350,6 +361,8 @@ class Mixture(Background):
 
         def shares(parameters: Parameters, batch: Batch) -> Tensor:
             inside = kernels.log_joint(*parameters, batch)
+            if self.tails is not None:
+                inside = inside.unflatten(1, (self.k, -1)).logsumexp(2)
             if batch.background is None:
                 return torch.softmax(inside, dim=1)
             return (inside - kernels.log_prob(*parameters, batch)[:, None]).exp()
@@ -508,7 +521,7 @@ class Mixture(Background):
         batch = self.batch(X, noise, projection, log_prior=log_prior, error=error)
         parameters = self._components()
         where = computing(parameters, lambda: batch.n, device, dtype)
-        return Posterior(parameters, batch, self.labels, where=where)
+        return Posterior(parameters, self._scaled_rows(batch), self.labels, where=where)
 
     def batch(self, X: Any, *arrays: Any, **named: Any) -> Batch:
         """Checked rows of this mixture's coordinates, in memory, float64 on the CPU.
@@ -570,7 +583,7 @@ class Mixture(Background):
 
     def _components(self) -> Parameters:
         """The components alone, whose weights sum to 1."""
-        return self.with_(background=None).tensors()
+        return self.with_(background=None).scaled()
 
     def _each(
         self, question: Callable[[Parameters, Batch], Tensor], X: Any, *arrays: Any, device: Any = None,
@@ -583,7 +596,7 @@ class Mixture(Background):
             found.append(refuse_nan(answer, first).numpy())
             first += batch.n
         if not found:
-            found.append(question(self.tensors(), Batch(torch.zeros(self.d, 0, dtype=torch.float64))).numpy())
+            found.append(question(self.scaled(), Batch(torch.zeros(self.d, 0, dtype=torch.float64))).numpy())
         return np.concatenate(found)
 
     def _answers(
@@ -592,7 +605,7 @@ class Mixture(Background):
     ) -> Iterator[tuple[Tensor, Batch]]:  # fmt: skip
         """Answers, float64 on the CPU, with the rows that they are about; progress is shown where it takes long."""
         asked = self.asked_rows(X, *arrays, **named)
-        where = computing(self.tensors(), lambda: rows_in(asked), device, dtype)
+        where = computing(self.scaled(), lambda: rows_in(asked), device, dtype)
 
         def answer(batch: Batch) -> tuple[Tensor, Batch]:
             plain = batch.to("cpu", torch.float64)
@@ -685,10 +698,10 @@ class Mixture(Background):
         Mixture
         """
         beside = None if self.background is None else self.background.given(row, rest)
-        share = float(self._beside(self.tensors(), self.seen(row))[0])
+        share = float(self._beside(self.scaled(), self.seen(row))[0])
         posterior = Posterior(self._components(), row).marginal(rest)
         found = posterior.weights[0], posterior.means[0], posterior.covariances[0]
-        return self._of(*found, rest, beside, share)
+        return self._of(*found, rest, beside, share).with_(tails=None)
 
     def transformed(self, shift: Array, scale: Array) -> Mixture:
         """The mixture of shift + scale * v, coordinate by coordinate.
@@ -808,6 +821,9 @@ class Mixture(Background):
         component = rng.choice(self.k, size=size, p=self.weights / self.weights.sum())
         root = square_root(self.covariances)[component]
         v = self.means[component] + np.einsum("nde,ne->nd", root, rng.standard_normal((size, self.d)))
+        if self.tails is not None:
+            c, p = (t.numpy() for t in self.tails.scales())
+            v = self.means[component] + np.sqrt(rng.choice(c, size=size, p=p))[:, None] * (v - self.means[component])
         if self.background is not None:
             beside = rng.random(size) < self.background_weight
             v[beside] = self.background.drawn(int(beside.sum()), rng)
@@ -875,9 +891,46 @@ class Mixture(Background):
     def _exchanged(self) -> exchange.Exchanged:
         if self.background is not None:
             raise ValueError("other programs' mixtures have no background: for the components, with_(background=None)")
+        if self.tails is not None:
+            raise ValueError("other programs' mixtures have no tails: gaussians() is the same density without")
         return exchange.Exchanged(
             self.weights, self.means, self.covariances, self.labels, self.units, dict(self.meta or {}), self.structure
         )
+
+    def gaussians(self) -> Mixture:
+        """The same density with every component of heavy tails as six Gaussian ones.
+
+        Returns
+        -------
+        Mixture
+            Itself where there are no tails.
+        """
+        if self.tails is None:
+            return self
+        log_weights, means, V = self.tails.expanded(self.with_(background=None).tensors())
+        return replace(
+            self,
+            weights=log_weights.exp().numpy(),
+            means=means.numpy(),
+            covariances=V.numpy(),
+            tails=None,
+            structure="full",
+        )
+
+    def scaled(self, device: torch.device | str = "cpu") -> Parameters:
+        """Parameters as kernels want them for densities: with tails, six components for each.
+
+        Parameters
+        ----------
+        device : torch.device or str
+            Where they are wanted.
+
+        Returns
+        -------
+        Parameters
+        """
+        own = self.tensors(device)
+        return own if self.tails is None else self.tails.expanded(own)
 
     def tensors(self, device: torch.device | str = "cpu") -> Parameters:
         """Log-weights, means and covariances as float64 tensors, as kernels want them.

@@ -222,7 +222,7 @@ class Classifier:
         """(n, classes), read batch by batch as the first class reads rows."""
         mixtures = list(self.mixtures.values())
         asked = mixtures[0].asked_rows(X, noise, projection, error=error)
-        places = [computing(mixture.tensors(), lambda: rows_in(asked), device, dtype) for mixture in mixtures]
+        places = [computing(mixture.scaled(), lambda: rows_in(asked), device, dtype) for mixture in mixtures]
 
         def each(batch: Batch) -> Tensor:
             plain = batch.to("cpu", torch.float64)

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .background import Background, Rows, Uniform
+from .tails import StudentT
 
-FEATURES = ("background",)
+FEATURES = ("background", "tails")
 """Features of files that this version knows."""
 BESIDE = "background."
 
@@ -27,12 +28,15 @@ def saved(mixture: Any) -> Saved:
     arrays = {"weights": mixture.weights, "means": mixture.means, "covariances": mixture.covariances}
     facts: dict[str, Any] = {"labels": mixture.labels, "units": mixture.units, "meta": dict(mixture.meta or {})}
     facts["structure"] = mixture.structure
+    features = [] if mixture.tails is None else ["tails"]
+    if mixture.tails is not None:
+        facts["tails"] = {"nu": mixture.tails.nu, "fitted": mixture.tails.fitted}
     if mixture.background is None:
-        return Saved(arrays, facts, [])
+        return Saved(arrays, facts, features)
     inner = _background(mixture.background)
     arrays |= {BESIDE + name: array for name, array in inner.arrays.items()}
     facts["background"] = {**inner.facts, "weight": mixture.background_weight}
-    return Saved(arrays, facts, ["background"])
+    return Saved(arrays, facts, [*features, "background"])
 
 
 def _background(background: Any) -> Saved:
@@ -47,11 +51,11 @@ def _background(background: Any) -> Saved:
 
 def restored(make: Callable[..., Any], arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> Any:
     """The mixture of a file's arrays and facts; ``make`` is the class."""
-    more: dict[str, Any] = {}
+    more: dict[str, Any] = {"tails": StudentT(**facts["tails"])} if "tails" in facts else {}
     if "background" in facts:
         told = facts["background"]
         inside = {name.removeprefix(BESIDE): array for name, array in arrays.items() if name.startswith(BESIDE)}
-        more = {"background": _restored_background(make, inside, told), "background_weight": told["weight"]}
+        more |= {"background": _restored_background(make, inside, told), "background_weight": told["weight"]}
     names = {name: facts.get(name) for name in ("labels", "units", "meta")} | {
         "structure": facts.get("structure", "full")
     }

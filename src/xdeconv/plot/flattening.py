@@ -20,6 +20,7 @@ def flattened(mixture: Mixture) -> Mixture:
     >>> flattened(line).k, float(np.exp(flattened(line).log_prob([[4.0]]))[0].round(3))
     (25, 0.05)
     """
+    mixture = mixture.gaussians()
     beside = mixture.background
     if beside is None:
         return mixture

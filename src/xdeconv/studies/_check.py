@@ -192,7 +192,7 @@ def _verdict(mixture: Mixture, batch: Batch, a: int, u: Array, columns: Mapping[
 def _scales(mixture: Mixture, batch: Batch, a: int, seen: Array) -> tuple[Scale | None, Scale | None]:
     """The factors on errors and on widths, each with the other free."""
     rows = torch.from_numpy(np.flatnonzero(seen))
-    log_weights, means, V = mixture.tensors()
+    log_weights, means, V = mixture.scaled()
     S = torch.as_tensor(batch.covariance()[:, a, a]).expand(batch.n)[rows]
     if batch.projection is None:
         m, v = means[None, :, a], V[None, :, a, a]

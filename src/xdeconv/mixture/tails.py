@@ -1,0 +1,117 @@
+"""Tails heavier than a Gaussian's: each component a mixture of Gaussians of one mean and shape, and several scales.
+
+Student's t with nu degrees of freedom is a Gaussian of covariance V / u with u of a Gamma distribution. Six values of
+u, evenly spaced in their logarithm between its quantiles 0.001 and 0.99, stand for all: for nu = 3 the log-density of a
+row is then off by 0.0003 nat on average in one dimension, by 0.0016 in three and by 0.01 in seven. Noise stays exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from scipy.special import gammaincinv
+from torch import Tensor
+
+from ..kernels.parameters import Parameters
+from ..kernels.stats import Stats
+from ..rows.batch import Batch
+
+SCALES = 6
+LOW, HIGH = 1e-3, 0.99  # quantiles of u
+LEAST, MOST = 0.5, 1000.0  # nu that a fit may come to
+STEP = 1e-4  # of log nu, for derivatives
+INFORMATION = 0.5  # of one row about log nu, in order of magnitude
+FIRST = 5.0  # nu that a fit begins with
+
+
+class Scales(NamedTuple):
+    """Factors c (s,) on V, and the share p (s,) of each."""
+
+    c: Tensor
+    p: Tensor
+
+
+@dataclass(frozen=True)
+class StudentT:
+    """Tails of Student's t, for ``tails=`` of :func:`xdeconv.fit`.
+
+    Parameters
+    ----------
+    nu : float, optional
+        Degrees of freedom, one number for all components; fitted where it is not given.
+
+    Examples
+    --------
+    >>> StudentT(3.0)
+    StudentT(nu=3.0, fitted=False)
+    """
+
+    nu: float | None = None
+    fitted: bool = False
+
+    def __post_init__(self) -> None:
+        if self.nu is None:
+            object.__setattr__(self, "fitted", True)
+        elif isinstance(self.nu, (bool, str)) or not LEAST <= float(self.nu) <= MOST:
+            raise ValueError(f"nu must be a number from {LEAST} to {MOST:g}, or None to fit it, got {self.nu!r}")
+
+    @property
+    def numbers(self) -> Tensor:
+        """What a fit carries: the logarithm of nu (1,) where it is fitted, nothing (0,) otherwise."""
+        value = [np.log(FIRST if self.nu is None else self.nu)] if self.fitted else []
+        return torch.tensor(value, dtype=torch.float64)
+
+    def at(self, numbers: Tensor) -> StudentT:
+        """These tails with the number that a fit has come to."""
+        if not self.fitted:
+            return self
+        return StudentT(float(numbers[0].clamp(np.log(LEAST), np.log(MOST)).exp()), fitted=True)
+
+    def scales(self) -> Scales:
+        """The scales that stand for them."""
+        return scales(float(np.log(FIRST if self.nu is None else self.nu)))
+
+    def expanded(self, parameters: Parameters) -> Parameters:
+        """Every component as several (k s, ...), those of one component beside each other."""
+        c, p = (t.to(parameters.means) for t in self.scales())
+        log_weights = (parameters.log_weights[:, None] + p.log()).flatten()
+        means = parameters.means.repeat_interleave(len(c), 0)
+        return Parameters(log_weights, means, (c[:, None, None] * parameters.covariances[:, None]).flatten(0, 1))
+
+    def rows(self, batch: Batch) -> Batch:
+        """A batch as expanded components want it: log-priors of components are those of all their scales."""
+        if batch.log_prior is None:
+            return batch
+        return replace(batch, log_prior=batch.log_prior.repeat_interleave(SCALES, dim=1))
+
+    def pulled_back(self, stats: Stats, V: Tensor) -> Stats:
+        """Sums of expanded components as those of the components: derivatives by the chain rule."""
+        s, d, k = SCALES, stats.d, len(V)
+        log_nu = float(np.log(FIRST if self.nu is None else self.nu))
+        c, p = (t.to(V) for t in scales(log_nu))
+        q, g, G = stats.q.view(k, s), stats.g.view(k, s, d), stats.G.view(k, s, d, d)
+        parts = [stats.packed[:2], q.sum(1), g.sum(1).flatten(), (c[:, None, None] * G).sum(1).flatten()]
+        if self.fitted:
+            up, down = scales(log_nu + STEP), scales(log_nu - STEP)
+            on_c, on_p = ((a - b).to(V) / (2 * STEP) for a, b in zip(up, down, strict=True))
+            inside = 0.5 * torch.einsum("kab,ksab->s", V, G)
+            slope = (inside @ on_c) + (q.sum(0) / p) @ on_p
+            parts += [slope[None], INFORMATION * stats.rows[None]]
+        parts.append((q / c).sum(1))
+        return Stats(torch.cat(parts), k, d, stats.whole, int(self.fitted), heavy=True)
+
+
+def scales(log_nu: float) -> Scales:
+    """Six values of V's factor, and their shares, for Student's t with nu degrees of freedom.
+
+    >>> [round(float(c), 2) for c in scales(float(np.log(3.0))).c]
+    [87.56, 27.35, 8.55, 2.67, 0.83, 0.26]
+    """
+    a = float(np.clip(np.exp(log_nu), LEAST, MOST)) / 2
+    t = np.linspace(np.log(gammaincinv(a, LOW)), np.log(gammaincinv(a, HIGH)), SCALES)
+    log_p = a * t - np.exp(t)
+    p = np.exp(log_p - log_p.max())
+    return Scales(torch.from_numpy(a / np.exp(t)), torch.from_numpy(p / p.sum()))
