@@ -12,6 +12,8 @@ import argparse
 import json
 import logging
 import time
+from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +28,34 @@ from xdeconv.fitting.choosing import Choosing
 from xdeconv.rows.data import as_source
 
 FRESH, MOST, FIELD_ROWS, LARGEST = 50_000, 12, 20_000, 64
+KINDS = ("apart", "overlapping")
+APART, NOISE = 3.0, 0.37  # widths; the mean variance of the noise
 
 
-def truth(seed: int) -> tuple[xd.Mixture, int]:
-    """One to eight components in one to three dimensions, some of which overlap, and how many rows to draw."""
+def truth(seed: int, kind: str) -> tuple[xd.Mixture, int]:
+    """One to eight components in one to three dimensions, and how many rows to draw.
+
+    Those that overlap may be more than the rows can tell; those apart lie three widths, noise included, away.
+    """
     rng = np.random.default_rng([seed, 1])
     k, d = int(rng.integers(1, 9)), int(rng.integers(1, 4))
     A = rng.normal(size=(k, d, d + 1))
     V = A @ A.transpose(0, 2, 1) / (d + 1) + 0.1 * np.eye(d)
-    return xd.Mixture(rng.dirichlet(np.full(k, 5.0)), 4.0 * rng.normal(size=(k, d)), V), int(rng.choice([600, 2000]))
+    weights, n = rng.dirichlet(np.full(k, 5.0)), int(rng.choice([600, 2000]))
+    means, spread = 4.0 * rng.normal(size=(k, d)), 4.0
+    while kind == "apart" and _nearest(means, V) < APART:
+        spread *= 1.05
+        means = spread * rng.normal(size=(k, d))
+    return xd.Mixture(weights, means, V), n
+
+
+def _nearest(means: np.ndarray, V: np.ndarray) -> float:
+    """The least distance of two means, in standard deviations of either along the line between them."""
+    found = [np.inf]
+    for i, j in combinations(range(len(means)), 2):
+        away = means[i] - means[j]
+        found.append(float(np.sqrt(away @ np.linalg.solve((V[i] + V[j]) / 2 + NOISE * np.eye(len(away)), away))))
+    return min(found)
 
 
 def drawn(mixture: xd.Mixture, n: int, seed: int) -> xd.Batch:
@@ -43,17 +64,18 @@ def drawn(mixture: xd.Mixture, n: int, seed: int) -> xd.Batch:
     return xd.Batch.from_arrays(mixture.sample(n, seed=seed, noise=noise), noise)
 
 
-def regret(seed: int, fresh_rows: int = FRESH, most: int = MOST) -> dict[str, Any]:
+def regret(seed: int, kind: str, fresh_rows: int = FRESH, most: int = MOST) -> dict[str, Any]:
     """One data set of known K."""
-    mixture, n = truth(seed)
+    mixture, n = truth(seed, kind)
     batch, fresh = drawn(mixture, n, seed), drawn(mixture, fresh_rows, seed + 10_000)
     sizes = range(1, most + 1)
     chosen = xd.select(batch, sizes, seed=seed)
     walk = Choosing(xd.fit, {"seed": seed}, [(as_source(batch), as_source(fresh))], "held-out", "best").run(sizes)
     own = chosen.result.mixture.score(fresh)  # type: ignore[union-attr]
     best = max(own, float(walk.verdict.means.max()))
-    return {"what": "regret", "seed": seed, "known": mixture.k, "d": mixture.d, "rows": n, "chosen": chosen.best,
-            "regret": best - own, "of the known K": best - float(walk.verdict.means[mixture.k - 1])}  # fmt: skip
+    return {"what": "regret", "kind": kind, "seed": seed, "known": mixture.k, "d": mixture.d, "rows": n,
+            "chosen": chosen.best, "regret": best - own,
+            "of the known K": best - float(walk.verdict.means[mixture.k - 1])}  # fmt: skip
 
 
 def cost(path: Path, rows: int = FIELD_ROWS, largest: int = LARGEST) -> dict[str, Any]:
@@ -76,14 +98,9 @@ def cost(path: Path, rows: int = FIELD_ROWS, largest: int = LARGEST) -> dict[str
 def table(records: list[dict[str, Any]]) -> str:
     """The tables of all records."""
     text = []
-    sets = [r for r in records if r["what"] == "regret"]
-    if sets:
-        right = np.mean([r["chosen"] == r["known"] for r in sets])
-        regrets = [[f"{np.mean(x):.5f}", f"{np.median(x):.5f}", f"{np.max(x):.5f}"]
-                   for x in ([r["regret"] for r in sets], [r["of the known K"] for r in sets])]  # fmt: skip
-        head = ["choice", "data sets", "mean regret [nat per row]", "median", "largest", "the known K"]
-        lines = [["xd.select", str(len(sets)), *regrets[0], f"{100 * right:.0f} %"],
-                 ["always the known K", str(len(sets)), *regrets[1], ""]]  # fmt: skip
+    lines = [line for kind in KINDS for line in _regrets(kind, [r for r in records if r.get("kind") == kind])]
+    if lines:
+        head = ["components", "choice", "data sets", "mean regret [nat per row]", "median", "largest", "the known K"]
         text.append(report.table(head, lines))
     costs = [r for r in records if r["what"] == "cost"]
     if costs:
@@ -94,19 +111,31 @@ def table(records: list[dict[str, Any]]) -> str:
     return "\n\n".join(text)
 
 
+def _regrets(kind: str, sets: list[dict[str, Any]]) -> list[list[str]]:
+    if not sets:
+        return []
+    right = 100 * np.mean([r["chosen"] == r["known"] for r in sets])
+    both = [[f"{np.mean(x):.5f}", f"{np.median(x):.5f}", f"{np.max(x):.5f}"]
+            for x in ([r["regret"] for r in sets], [r["of the known K"] for r in sets])]  # fmt: skip
+    return [[kind, "xd.select", str(len(sets)), *both[0], f"{right:.0f} %"],
+            [kind, "always the known K", str(len(sets)), *both[1], ""]]  # fmt: skip
+
+
 def main() -> None:
     """Measure what is not measured yet, print the tables, and write them where asked."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.selecting", description=__doc__)
-    parser.add_argument("--sets", type=int, default=40, help="data sets of known K")
+    parser.add_argument("--sets", type=int, default=40, help="data sets of known K, of each kind")
+    parser.add_argument("--kinds", nargs="*", default=list(KINDS), choices=list(KINDS))
     parser.add_argument("--fields", type=Path, help="gaia_edr3_fields.parquet")
     parser.add_argument("--keep", type=Path, default=Path("selecting.jsonl"), help="file that records are added to")
     parser.add_argument("--write", action="store_true", help="write the tables to RESULTS.md")
     chosen = parser.parse_args()
     logging.getLogger("xdeconv").setLevel(logging.ERROR)
     records = [json.loads(text) for text in chosen.keep.read_text().splitlines()] if chosen.keep.exists() else []
-    done = {r["seed"] for r in records if r["what"] == "regret"}
-    work = [lambda seed=seed: regret(seed) for seed in range(chosen.sets) if seed not in done]
-    work += [] if chosen.fields is None else [lambda: cost(chosen.fields)]
+    done = {(r["kind"], r["seed"]) for r in records if r["what"] == "regret"}
+    todo = [(kind, seed) for kind in chosen.kinds for seed in range(chosen.sets) if (kind, seed) not in done]
+    work = [partial(regret, seed, kind) for kind, seed in todo]
+    work += [] if chosen.fields is None else [partial(cost, chosen.fields)]
     for measure in work:
         records.append(measure())
         with chosen.keep.open("a") as file:

@@ -237,9 +237,11 @@ def test_rungs_and_what_lies_between():
     assert ladder(20_000, 7)[-1] == 64
     assert ladder(50, 7) == [1]
     rungs = ladder(20_000, 7)
-    assert rungs[:12] == list(range(1, 13))
-    assert len(rungs) < 26
-    assert between(rungs, rungs[-1]) == list(range(rungs[-2] + 1, 64))
+    assert rungs[:8] == list(range(1, 9))
+    assert len(rungs) < 18
+    assert between(rungs, 64) == [56]
+    assert between([*rungs, 56], 64) == [60]
+    assert between([*rungs, 56, 60], 64) == []
     assert between([1, 2, 3], 2) == []
 
 

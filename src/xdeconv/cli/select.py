@@ -22,7 +22,7 @@ def select(
     components: Annotated[
         str | None,
         typer.Option("--components", "-k", help="Numbers of Gaussians to try, such as 4,8,16 or 1-12. Default: 1 to "
-                     "64, or as many as the rows may bear, in steps, then all around the best."),
+                     "64, or as many as the rows may bear, in steps that become finer around the best."),
     ] = None,
     columns: options.Columns = None,
     covariance: options.Covariance = "full",

@@ -27,6 +27,7 @@ Show = Callable[[str, int], None]
 Key = tuple[int, int, int]
 FEW_ROWS = 100_000  # in memory: fewer are judged by cross-validation, more by one part held out
 FOLDS, HELD_OUT = 5, 0.2
+NATS_EACH = 5e-5  # per row that a trial may have left: far less than trials differ by
 
 
 @dataclass(frozen=True)
@@ -127,10 +128,11 @@ class Choosing:
         return self.judgement()
 
     def run_all(self, rows: int, d: int) -> Judgement:
-        """Trials where nobody says which numbers: up to what the rows may bear, then those around the best."""
+        """Trials where nobody says which numbers: up to what the rows may bear, then halfway to the best."""
         found = self.run(ladder(rows, d))
-        finer = between(self.done, found.best)
-        return self.run(finer) if finer else found
+        while finer := between(self.done, found.best):
+            found = self.run(finer)
+        return found
 
     def judgement(self) -> Judgement:
         """What is known so far, all finished numbers judged by the same rows."""
@@ -140,14 +142,12 @@ class Choosing:
         return Judgement(self.criterion, self.rule, dict(self.done), verdict)
 
     def last(self, source: Source, k: int) -> FitResult:
-        """The fit to all rows: one of its own, and one from the best of the trials; the better of the two."""
+        """The fit to all rows: from the best of the trials, searched again; of its own where trials are not warm."""
         name = f"{_name(k)}, all rows"
-        own = self._fit(source, k, None, name)
-        if not self.warm or own.interrupted:
-            return own
+        if not self.warm:
+            return self._fit(source, k, None, name)
         best = max(self.done[k], key=lambda trial: trial.score)
-        warm = self._fit(source, k, best.mixture, name)
-        return warm if warm.loglik > own.loglik else own
+        return self._fit(source, k, best.mixture, name, last=True)
 
     def _trial(self, k: int, fold: int, above: Trial | None) -> Trial:
         """One fit, or what was kept of it."""
@@ -164,7 +164,7 @@ class Choosing:
         self.show(f"{name}: log-likelihood {trial.score:.4f}", 1)
         return trial
 
-    def _fit(self, source: Source, k: int, start: Mixture | None, name: str) -> FitResult:
+    def _fit(self, source: Source, k: int, start: Mixture | None, name: str, last: bool = False) -> FitResult:
         seed, user, method = self.settings["seed"], self.settings.get("callback"), self.settings.get("method")
 
         def callback(record: Epoch) -> None:
@@ -177,7 +177,11 @@ class Choosing:
             if start is not None:
                 if start.k > k:
                     start = smaller(start, k, source, seed, None if method is None else method.prior)
-                settings |= {"mixture": start, "moves": "none", "restarts": 1}
+                moves = (settings.get("moves") or "auto") if last else "none"
+                settings |= {"mixture": start, "moves": moves, "restarts": 1}
+            tol = settings.get("tol", 0.1)
+            if not last and tol:
+                settings["tol"] = max(tol, NATS_EACH * source.rows)
             result = self.fit(source, None if start else k, **settings)
         except NumericalTrouble as trouble:
             raise NumericalTrouble(f"{name}: {trouble}") from trouble

@@ -22,11 +22,12 @@ from ..search.pruning import pruned
 from ..system.threads import small_algebra
 from .beside import beside
 
-POOL_ROWS = 1 << 15  # rows that say which components to merge
+POOL_ROWS, ROWS_EACH = 1 << 13, 150  # rows that say which components to merge, at least in all and per component
 MOST = 64  # components that are tried where nobody says how many
 EACH = 5  # rows per free number of a component, at least, of the largest mixture that is tried
-EVERY = 12  # components up to which every number is a rung
-RATIO = 1.18  # of one rung to the next, above
+EVERY = 8  # components up to which every number is a rung
+RATIO = 1.33  # of one rung to the next, above
+NEAR = 0.08  # of the choice: neighbours that differ by less are near enough
 
 
 def smaller(mixture: Mixture, k: int, source: Source, seed: int, prior: Prior | None = None) -> Mixture:
@@ -50,7 +51,8 @@ def smaller(mixture: Mixture, k: int, source: Source, seed: int, prior: Prior | 
     Mixture
     """
     shift, scale = mixture.mean(), np.sqrt(np.maximum(np.diag(mixture.covariance()), 1e-300))
-    rows = beside(source, mixture.background).sample(POOL_ROWS, seed).to("cpu", torch.float64)
+    size = max(POOL_ROWS, ROWS_EACH * mixture.k)
+    rows = beside(source, mixture.background).sample(size, seed).to("cpu", torch.float64)
     rows = rows.standardized(torch.from_numpy(shift), torch.from_numpy(scale))
     own = None if prior is None else prior.standardized(scale.tolist()).scaled(rows.n / max(source.rows, 1))
     own = aim_of(own, as_structure(mixture.structure).standardized(scale.tolist()))
@@ -63,12 +65,12 @@ def smaller(mixture: Mixture, k: int, source: Source, seed: int, prior: Prior | 
 
 
 def ladder(rows: int, d: int) -> list[int]:
-    """Numbers of components to try first where nobody says which: every small one, then in steps of a sixth.
+    """Numbers of components to try first where nobody says which: every small one, then in steps of a quarter.
 
     >>> ladder(400, 2)
-    [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]
+    [1, 2, 3, 4, 5, 6, 7, 8, 9, 13]
     >>> ladder(10**6, 2)[-6:]
-    [29, 34, 40, 47, 55, 64]
+    [15, 20, 27, 36, 48, 64]
     """
     top = max(1, min(MOST, rows // (EACH * (1 + d + d * (d + 1) // 2))))
     rungs = [top]
@@ -78,12 +80,15 @@ def ladder(rows: int, d: int) -> list[int]:
 
 
 def between(tried: Iterable[int], chosen: int) -> list[int]:
-    """The numbers not tried yet that lie between a choice and its neighbours.
+    """The numbers not tried yet that lie halfway between a choice and its neighbours; none that differ by little.
 
     >>> between([1, 2, 4, 8], 4)
-    [3, 5, 6, 7]
+    [3, 6]
+    >>> between([56, 60, 64], 60)
+    []
     """
     known = sorted(tried)
     low = max((k for k in known if k < chosen), default=chosen)
     high = min((k for k in known if k > chosen), default=chosen)
-    return [k for k in range(low + 1, high) if k not in known]
+    halfway = {(low + chosen + 1) // 2: chosen - low, (chosen + high) // 2: high - chosen}
+    return sorted(k for k, gap in halfway.items() if k not in known and gap > NEAR * chosen)

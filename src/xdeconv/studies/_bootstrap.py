@@ -93,7 +93,7 @@ class Bootstrap:
         grid : array-like (m,)
             Values of the coordinate.
         levels : sequence of float, optional
-            Quantiles over the draws that bound the band.
+            Probabilities that bound the band, normal in the logarithm of the density.
 
         Returns
         -------
@@ -117,7 +117,7 @@ class Bootstrap:
         grid : array-like (m,)
             Values of the coordinate.
         levels : sequence of float, optional
-            Quantiles over the draws that bound the band.
+            Probabilities that bound the band, normal in the logarithm of the density.
         noise : dict, optional
             Variances of the values: {label or number: variance}.
         error : dict, optional
@@ -159,8 +159,9 @@ class Bootstrap:
 
     def _band(self, lines: Sequence[Mixture], grid: Any, levels: Sequence[float]) -> Band:
         x, bounds = checked_grid(grid), checked_levels(levels)
-        first, *others = (_density(line, x) for line in lines)
-        return Band(x, first, bounds, np.quantile(others, bounds, axis=0))
+        first, *others = (np.log(np.maximum(_density(line, x), 1e-300)) for line in lines)
+        error = np.sqrt(np.mean((np.array(others) - first) ** 2, axis=0))  # quantiles of few draws would be too narrow
+        return Band(x, np.exp(first), bounds, np.exp(first + norm.ppf(bounds)[:, None] * error))
 
 
 def bootstrap(

@@ -172,8 +172,8 @@ def select(
     data : array-like (n, p), table, Batch or Source
         Noisy rows; NaN is missing.
     components : iterable of int, optional
-        Numbers of components to try; by default 1 to 64, or as many as the rows may bear, first in steps and then
-        all those around the best.
+        Numbers of components to try; by default 1 to 64, or as many as the rows may bear: first in steps, then
+        halfway to the best and halfway again.
     criterion : str, optional
         held-out (rows that no fit sees), cv (cross-validation), bic or aic; by default cv for fewer than 100,000 rows
         in memory and where ``folds`` says so, else held-out.
