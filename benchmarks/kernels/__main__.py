@@ -82,6 +82,15 @@ def write_cpu(found: dict) -> None:
     results.write_section("Kernels on a CPU", "\n\n".join(body))
 
 
+def write_dimensions(machine: dict, quick: bool) -> None:
+    """The section of RESULTS.md about 2 to 64 dimensions and more."""
+    from benchmarks.kernels import dimensions
+
+    body = dimensions.measured([2, 7, 10, 12, 16, 17, 20, 32, 64] if quick else dimensions.EVERY, quick)
+    head = f"`python -m benchmarks.kernels` on {results.describe(machine)}"
+    results.write_section("Kernels over dimensions on a CPU", f"{head}\n\n{body}")
+
+
 def write_gpu(found: dict) -> None:
     """The GPU section of RESULTS.md."""
     rows = [[name, f"<= {target:g} {unit}", *_verdict(found.get(key), unit, found.get(key, 1e9) <= target)]
@@ -114,6 +123,7 @@ def main() -> None:
         found = cpu.measure(options.quick)
         Path("kernels_cpu.json").write_text(json.dumps(found, indent=1))
         write_cpu(found)
+        write_dimensions(found["machine"], options.quick)
     if options.gpu is None and torch.cuda.is_available():
         options.gpu = Path("kernels_gpu.json")
         command = [sys.executable, "-m", "benchmarks.kernels.gpu", "--out", str(options.gpu)]

@@ -450,3 +450,11 @@ def test_the_reader_stays_ahead_only_a_little():
 
 def test_astrometry_alone():
     assert loaded(gaia_like(), ASTROMETRY).noise.shape == (15, 500)
+
+
+def test_a_sample_of_very_many_small_files_has_rows(tmp_path):
+    for i in range(80):
+        pq.write_table(arrow_table(gaia_like(5, seed=i)), tmp_path / f"part{i}.parquet")
+    source = open_catalog(str(tmp_path / "*.parquet"), ["pmra", "pmdec"], memory=False)
+    assert source.sample(1000, seed=0).n == 400
+    assert 80 <= source.sample(100, seed=0).n <= 100

@@ -309,3 +309,17 @@ def test_a_lock_makes_no_folder(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no folder"), locked(tmp_path / "nowhere" / "file"):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ['error = "x=0.3"', 'error = ["x=0.3"]', 'error = ["x=0.3", "y=0.2"]'])
+def test_an_option_that_is_repeated_may_be_one_word_in_a_file(here, call, text):
+    (here / "options.toml").write_text(f"[fit]\n{text}\n")
+    code, _, err = call(*FIT, "--config", "options.toml")
+    assert code == 0, err
+    assert "sd 0.3" in err
+
+
+def test_an_error_does_not_show_a_whole_long_expression(here, call):
+    code, _, err = call(*FIT, "--where", "(" * 5000)
+    assert code == 1
+    assert len(err) < 500

@@ -1,5 +1,8 @@
 """The command bootstrap: standard errors that are those of theory, of the rows of the fit."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -43,3 +46,17 @@ def test_a_file_is_read_as_the_fit_read_it(here):
     found, again = (xd.bootstrap(data, mixture, draws=3).means for data in (rows, rows.load().batch))
     assert np.array_equal(found, again)
     assert not np.allclose(xd.bootstrap("rows.parquet", mixture, draws=3).means, found)  # the rows that are not good
+
+
+def test_the_weight_of_a_background_has_an_error_too(tmp_path, monkeypatch, call):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.normal(5, 0.3, 300), rng.uniform(0, 10, 300)])
+    pq.write_table(pa.table({"x": x, "x_error": np.full(600, 0.1)}), "rows.parquet")
+    assert call("fit", "rows.parquet", "-c", "x", "-k", "1", "--background", "x=0:10", "-o", "m.safetensors")[0] == 0
+    code, out, err = call("bootstrap", "m.safetensors", "rows.parquet", "--draws", "20", "-o", "draws.csv")
+    assert code == 0, err
+    ((value, error),) = re.findall(r"^background: (\S+) \+- (\S+) of all rows$", out, re.MULTILINE)
+    assert float(value) == pytest.approx(0.5, abs=0.1)
+    assert 0.01 < float(error) < 0.05
+    assert "background" in Path("draws.csv").read_text().splitlines()[0]

@@ -183,3 +183,10 @@ def test_a_column_with_nothing_observed_is_refused_by_name():
     with pytest.raises(ValueError, match="column 1 has no observed value"):
         xd.fit(X[:, :1], 2, projection=np.broadcast_to([[[1.0, 0.0]]], (80, 1, 2)))
     assert xd.fit(empty, mixture=MIXTURE, noise=S, epochs=1).mixture.k == 2  # what is known of it is in the mixture
+
+
+@pytest.mark.parametrize("study", [xd.errors, xd.check, xd.bootstrap])
+def test_studies_ask_for_a_mixture(study):
+    for wrong in ("model.safetensors", X):
+        with pytest.raises(ValueError, match=r"mixture must be an xd\.Mixture, such as xd\.load\(path\), got"):
+            study(X, wrong, noise=S)

@@ -25,6 +25,7 @@ Columns = Mapping[str, Array]
 Partials = dict[str, Any]
 
 LN10 = float(np.log(10.0))
+LONGEST_SHOWN = 200  # characters of an expression in an error
 CONSTANTS = {"pi": float(np.pi), "nan": float("nan"), "inf": float("inf"), "True": 1.0, "False": 0.0}
 # name: (function, derivative of each argument)
 SMOOTH: dict[str, tuple[Callable[..., Any], tuple[Callable[..., Any], ...]]] = {
@@ -92,7 +93,9 @@ class Expression:
         try:
             return _Named(quoted).visit(ast.parse(_with_words(text), mode="eval")).body
         except (SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError) as problem:
-            raise ValueError(f"cannot read the expression {self.text!r}: {problem}") from problem
+            reason = problem.msg if isinstance(problem, SyntaxError) else problem
+            shown = self.text if len(self.text) <= LONGEST_SHOWN else f"{self.text[:LONGEST_SHOWN]}..."
+            raise ValueError(f"cannot read the expression {shown!r}: {reason}") from problem
 
     @cached_property
     def names(self) -> tuple[str, ...]:

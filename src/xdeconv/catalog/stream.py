@@ -36,6 +36,7 @@ POOL_ROWS = 1 << 20  # rows that are shuffled together where the file is not shu
 PASS_ROWS = {"cpu": 1 << 16, "cuda": 1 << 18}
 POOL_WIDTH = 8  # pieces that are read side by side to fill the pool
 SAMPLE_PIECES = 32
+MOST_SAMPLED = 1024  # pieces that a sample reads, where they are small
 SPARE = 1.2  # times more rows than a sample wants, so that a hash seldom finds too few
 HELD_BYTES = 1 << 28  # a source smaller than this is held in memory
 
@@ -225,8 +226,8 @@ class CatalogSource(Source):
 
     def _first_blocks(self, size: int, seed: int) -> list[Block]:
         """Rows of the first block of some pieces, in random order."""
-        order = self._order(seed, 0)[:SAMPLE_PIECES]
-        part = Part(seed, 0.0, min(1.0, SPARE * size / (len(order) * BLOCK_ROWS)))
+        order, held = self._enough_pieces(SPARE * size, seed)
+        part = Part(seed, 0.0, min(1.0, SPARE * size / max(held, 1)))
         reader = self._reader
         first = [lambda number=number: islice(reader.blocks(number), 1) for number in order]
         blocks = streams.in_order(first, reader.clean)
@@ -234,6 +235,14 @@ class CatalogSource(Source):
             blocks = streams.in_order([partial(reader.blocks, number) for number in order], reader.clean)
             part = Part(seed, 0.0, min(1.0, SPARE * size / max(self.rows, 1)))
         return [block.take(np.flatnonzero(part.mask(block.piece, block.position))) for block in blocks]
+
+    def _enough_pieces(self, rows: float, seed: int) -> tuple[list[int], int]:
+        """Pieces in random order whose first blocks have so many rows, and how many they have; more of small ones."""
+        order = self._order(seed, 0)[:MOST_SAMPLED]
+        blocks = (self.table.pieces[number].rows for number in order)
+        held = np.cumsum([BLOCK_ROWS if n is None else min(n, BLOCK_ROWS) for n in blocks])
+        count = min(len(order), max(SAMPLE_PIECES, int(np.searchsorted(held, rows)) + 1))
+        return order[:count], int(held[count - 1])
 
     def _survey(self, seed: int) -> None:
         survey(replace(self, place=None)._reader, self._known, seed, PASS_ROWS["cpu"])

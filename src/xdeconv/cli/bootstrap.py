@@ -101,7 +101,19 @@ def lines(refits: Bootstrap) -> list[str]:
     of_widths = np.std(widths[1:], axis=0, ddof=1)
     means = cells("mean of", mixture, mixture.means, errors.means, errors.weights)
     sds = cells("sd of", mixture, widths[0], of_widths, errors.weights)
-    return [f"{len(every)} draws", *aligned(means), "", *aligned(sds)]
+    return [f"{len(every)} draws", *beside(refits), *aligned(means), "", *aligned(sds)]
+
+
+def beside(refits: Bootstrap) -> list[str]:
+    """The weight of a background with its standard error, where there is one."""
+    import numpy as np
+
+    from ..system.text import measured
+
+    if refits.mixture.background is None:
+        return []
+    error = float(np.std([mixture.background_weight for mixture in refits.mixtures], ddof=1))
+    return [f"background: {measured(refits.mixture.background_weight, error)} of all rows"]
 
 
 def cells(
@@ -131,6 +143,8 @@ def blocks(refits: Bootstrap) -> Iterator[Any]:
     names, mark = names_of(refits.mixture), outputs.table_mark()
     for draw, mixture in enumerate(refits.mixtures):
         columns = {"draw": np.full(mixture.k, draw), "component": np.arange(mixture.k), "weight": mixture.weights}
+        if mixture.background is not None:
+            columns["background"] = np.full(mixture.k, mixture.background_weight)
         columns |= {f"mean_{name}": mixture.means[:, a] for a, name in enumerate(names)}
         columns |= {f"cov_{names[b]}_{name}": mixture.covariances[:, a, b]
                     for a, name in enumerate(names) for b in range(a + 1)}  # fmt: skip

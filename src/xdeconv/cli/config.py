@@ -24,7 +24,8 @@ def read_toml(context: typer.Context, path: Path | None) -> Path | None:
     flat = {**flat, **own}
     known = {name.lstrip("-"): p.name for p in context.command.params for name in (*p.opts, p.name or "")}
     _refuse(path, context, flat, known)
-    chosen = {str(known[key]): _plain(path, key, value) for key, value in flat.items()}
+    repeated = {p.name for p in context.command.params if isinstance(p, typer.core.TyperOption) and p.multiple}
+    chosen = {str(known[key]): _plain(path, key, value, known[key] in repeated) for key, value in flat.items()}
     context.default_map = {**(context.default_map or {}), **chosen}
     return path
 
@@ -52,10 +53,12 @@ def _refuse(path: Path, context: typer.Context, flat: Mapping[str, Any], known: 
         raise typer.BadParameter(text)
 
 
-def _plain(path: Path, key: str, value: Any) -> Any:
-    """Lists of names as the command line writes them; lists of NAME=VALUE stay lists."""
+def _plain(path: Path, key: str, value: Any, repeated: bool) -> Any:
+    """Lists of names as the command line writes them; those of an option that is repeated stay lists, of one too."""
     if isinstance(value, Mapping) or (isinstance(value, list) and any(isinstance(v, (list, Mapping)) for v in value)):
         raise typer.BadParameter(f"{path}: {key} is neither a value nor a list of values")
+    if repeated:
+        return [str(v) for v in value] if isinstance(value, list) else [str(value)]
     if isinstance(value, list) and all(isinstance(v, str) and "=" not in v for v in value):
         return ",".join(value)
     return value

@@ -16,7 +16,7 @@ from ..kernels.options import Options
 from ..methods import EM, SGD, Accelerated, Method, Prior, Structure, as_structure, described, suited_batch, suited_step
 from ..methods.accelerated import DOUBLE, SINGLE
 from ..methods.structures import FULL
-from ..mixture._mixture import Mixture
+from ..mixture._mixture import Mixture, refuse_no_mixture
 from ..mixture.background import Background
 from ..mixture.tails import StudentT
 from ..rows.data import ArraySource, Source, as_source
@@ -185,8 +185,7 @@ def count_components(components: Any, mixture: Mixture | None, source: Source) -
         raise ValueError("give components (how many) or mixture (to start from)")
     if mixture is None:
         return at_least(1, components, "components")
-    if not isinstance(mixture, Mixture):
-        raise ValueError(f"mixture must be an xd.Mixture, such as xd.load(path), got {mixture!r}")
+    refuse_no_mixture(mixture)
     if components is not None and components != mixture.k:
         raise ValueError(f"mixture has {mixture.k} components and components={components!r}: give one of them")
     if mixture.d != source.dim:

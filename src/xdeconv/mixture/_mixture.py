@@ -952,6 +952,17 @@ class Mixture(Background):
         return Parameters(*(torch.tensor(array, device=device) for array in arrays))
 
 
+def refuse_no_mixture(mixture: Any) -> None:
+    """Refuse what is not a mixture, such as the name of its file, or rows given in its place."""
+    if not isinstance(mixture, Mixture):
+        raise ValueError(f"mixture must be an xd.Mixture, such as xd.load(path), got {_short(mixture)}")
+
+
+def _short(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 80 else f"{type(value).__name__} {text[:60]}..."
+
+
 def load(path: str | os.PathLike[str]) -> Mixture:
     """The mixture that :meth:`Mixture.save` wrote.
 

@@ -18,7 +18,7 @@ from ..fitting.choosing import Show
 from ..fitting.history import Epoch
 from ..fitting.progress import describe_epoch
 from ..methods import EM
-from ..mixture._mixture import Coordinate, Mixture
+from ..mixture._mixture import Coordinate, Mixture, refuse_no_mixture
 from ..rows.data import ArraySource
 from .bands import LEVELS, Band, checked_grid, checked_levels
 from .trials import show_trials
@@ -227,6 +227,7 @@ def bootstrap(
     >>> found.standard_errors().means.round(2)
     array([[0.05]])
     """
+    refuse_no_mixture(mixture)
     refused = [name for name in OWN if name in options]
     if refused:
         raise ValueError(f"a bootstrap makes many fits that start from mixture: {', '.join(refused)} cannot be given")

@@ -18,7 +18,7 @@ from scipy.special import ndtri
 from scipy.stats import chi2, kstest
 from torch import Tensor
 
-from ..mixture._mixture import Coordinate, Mixture
+from ..mixture._mixture import Coordinate, Mixture, refuse_no_mixture
 from ..plot.calibrating import pit
 from ..rows.batch import Batch
 from ..rows.data import Source
@@ -151,6 +151,7 @@ def check(
     >>> check(rows, mixture, noise=noise / 4).verdicts[0].text
     'errors are too small by about a factor of 2.0'
     """
+    refuse_no_mixture(mixture)
     if bins < 1:
         raise ValueError(f"bins must be at least 1, got {bins!r}")
     if isinstance(data, Source) and by is None:

@@ -17,7 +17,7 @@ from ..kernels.parameters import Parameters
 from ..methods import EM, Method
 from ..methods.chart import Chart
 from ..methods.fixed import Fixed
-from ..mixture._mixture import Coordinate, Mixture
+from ..mixture._mixture import Coordinate, Mixture, refuse_no_mixture
 from ..mixture.asking import Asked
 from ..plot.axes import axis_title, new_axes, view
 from ..rows.batch import Batch
@@ -357,6 +357,7 @@ def errors(
     >>> errors(X, xd.fit(X, 1).mixture).means.round(3)
     array([[0.048]])
     """
+    refuse_no_mixture(mixture)
     if method is not None and not isinstance(method, Method):
         raise ValueError(f"method must be an xd.EM(...) or xd.SGD(...), got {method!r}")
     data = data if columns is None else open_catalog(data, columns)

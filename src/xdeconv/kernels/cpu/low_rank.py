@@ -38,6 +38,7 @@ LEAST = 2.0**-24  # of a row's density: what pairs that are skipped may hold tog
 FAST = {"reassoc", "contract", "arcp", "nsz"}  # never nnan or ninf: NaN is how failure is seen
 LOGS = 8  # variances whose product has one logarithm: each may be as small as 1e-38 or as large as 1e38
 WORTH = {torch.float64: 4, torch.float32: 6}  # dimensions for each factor and two more, measured at d = 20 and 64
+RIDGE = 1e-11
 ROWS = 128  # of a block, whose numbers stay in the caches
 
 
@@ -97,13 +98,15 @@ def as_read(H: Tensor, diagonal: Tensor, F: Tensor) -> Tensor:
 
     On the columns of F it is H; on what is orthogonal to them P diag(s) P, with s that makes the diagonal right.
     """
-    inverse = torch.linalg.pinv(F)
+    inverse = torch.from_numpy(np.linalg.pinv(F.numpy()))  # NumPy never waits for other threads
     along = H @ inverse
     G = along + along.mT - inverse.mT @ (F.mT @ H) @ inverse
     P = torch.eye(F.shape[1], dtype=F.dtype) - F @ inverse
-    left = (diagonal - G.diagonal(dim1=1, dim2=2))[..., None]
-    s = torch.linalg.pinv(P * P.mT, rtol=1e-12, hermitian=True) @ left
-    G = G + P @ (s * P)
+    ridge = np.eye(F.shape[1]) * RIDGE  # with many factors there may be more than one solution
+    for _ in range(2):  # once more for what the ridge has left
+        left = (diagonal - G.diagonal(dim1=1, dim2=2))[..., None]
+        s = torch.from_numpy(np.linalg.solve((P * P.mT).numpy() + ridge, left.numpy()))
+        G = G + P @ (s * P)
     return (G + G.mT) / 2
 
 

@@ -43,7 +43,7 @@ def groups_kernel(
     begin = tl.minimum(begin + part * share, end)
     end = tl.minimum(begin + share, end)
     sums = ()
-    for _ in tl.static_range(M * SUMS):
+    for c in tl.static_range(M * SUMS):  # noqa: B007 (below, _ is a tensor)
         sums = sums + (tl.zeros((BLOCK,), kind),)
     density = tl.zeros((BLOCK,), tl.float64)
     for start in range(begin, end, BLOCK):

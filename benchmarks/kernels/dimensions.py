@@ -1,4 +1,5 @@
-"""How fast CPU kernels are in 2 to 128 dimensions: python -m benchmarks.dimensions [--quick] [--dimensions 2 16 17 64].
+"""How fast CPU kernels are in 2 to 128 dimensions: the last table of
+python -m benchmarks.kernels, or python -m benchmarks.kernels.dimensions [--quick] [--dimensions 2 16 17 64].
 
 Operations are counted as d^3 + 4 d^2 per pair of row and component, whatever is really computed, and rates are shares
 of torch's product of float32 matrices on the same threads. The two take turns, and a share is the median over rounds: a
@@ -16,13 +17,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 
 import numpy as np
 import torch
 
 from xdeconv import kernels
 from xdeconv.kernels.options import Options
+from xdeconv.kernels.parameters import Factors
 from xdeconv.rows.batch import Batch
 
 Theta = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -30,7 +32,7 @@ ON, OFF = Options(backend="cpu"), Options(backend="cpu", skip=False)
 REFERENCE = Options(backend="reference")
 COMPONENTS, SIZE = 64, 2048
 EVERY = [*range(2, 34), 40, 48, 55, 56, 64, 80, 96, 110, 128]
-WAYS = ("float32", "float64", "diagonal", "one noise", "missing", "skipping", "densities")
+WAYS = ("float32", "float64", "diagonal", "one noise", "missing", "skipping", "densities", "low rank")
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,9 @@ def calls(theta: Theta, batch: Batch) -> dict[str, Callable[[], object]]:
     holes = batch.x.clone()
     holes[torch.rand(holes.shape, generator=torch.Generator().manual_seed(0)) < 0.2] = torch.nan
     accumulate = partial(kernels.accumulate, *theta)
+    factors = three_factors(*theta[1].shape)
+    low_rank = theta[0], theta[1], factors.covariances()
+    variances = replace(batch, noise=batch.noise[diagonal].contiguous()).to(dtype=torch.float64)  # type: ignore[index]
     return {
         "float32": partial(accumulate, batch, OFF),
         "float64": partial(accumulate, batch.to(dtype=torch.float64), OFF),
@@ -72,7 +77,15 @@ def calls(theta: Theta, batch: Batch) -> dict[str, Callable[[], object]]:
         "missing": partial(accumulate, replace(batch, x=holes, missing=True), OFF),
         "skipping": partial(accumulate, batch, ON),
         "densities": partial(kernels.log_prob, *theta, batch, OFF),
+        "low rank": partial(kernels.accumulate, *low_rank, variances, OFF, factors),
     }
+
+
+def three_factors(k: int, d: int) -> Factors:
+    """Covariances of rank 3, or of less in few dimensions, for rows with diagonal noise in float64."""
+    rng = np.random.default_rng(d)
+    loadings, own = rng.normal(size=(k, d, min(3, d - 1))) / np.sqrt(3), rng.uniform(0.1, 1.0, size=(k, d))
+    return Factors(torch.from_numpy(loadings), torch.from_numpy(own))
 
 
 def check(theta: Theta, batch: Batch) -> None:
@@ -137,20 +150,23 @@ def table(found: dict[int, dict[str, Rate]]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the work, float32 alone")
-    parser.add_argument("--dimensions", type=int, nargs="+", default=EVERY)
-    options = parser.parse_args()
-    work, rounds, ways = (2e9, 5, WAYS[:1]) if options.quick else (1e10, 7, WAYS)
+def measured(dimensions: list[int], quick: bool) -> str:
+    """What was measured, as text and a table."""
+    work, rounds, ways = (2e9, 5, ("float32", "low rank")) if quick else (1e10, 7, WAYS)
     found = {}
-    for d in options.dimensions:
+    for d in dimensions:
         found[d] = rates(d, work, rounds, ways)
         print(d, {way: f"{rate.nanoseconds:.0f} ns" for way, rate in found[d].items()}, file=sys.stderr, flush=True)
-    print(
-        f"{torch.get_num_threads()} threads, {COMPONENTS} components, full noise unless said, no skipping unless said\n"
-    )
-    print(table(found))
+    kinds = "full noise and no skipping unless said; low rank: 3 factors, diagonal noise, float64"
+    return f"{torch.get_num_threads()} threads, {COMPONENTS} components, {kinds}.\n\n{table(found)}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a fifth of the work, float32 and low rank alone")
+    parser.add_argument("--dimensions", type=int, nargs="+", default=EVERY)
+    options = parser.parse_args()
+    print(measured(options.dimensions, options.quick))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,70 @@
+"""What telescopes do to catalogues, put right: python -m benchmarks.telescopes [--seeds 5] [--write].
+
+Two clusters in 30 % of uniform background, with that background and with a broad Gaussian instead; rows of Student's t
+with three degrees of freedom, by one component with its tails and by Gaussian ones. Scores are of unseen rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
+
+import numpy as np
+from scipy.stats import multivariate_t
+
+import xdeconv as xd
+from benchmarks.common.machine import about
+from benchmarks.common.results import describe, table, write_section
+
+BOX = xd.Uniform([0.0, 0.0], [10.0, 10.0])
+V = np.array([[[0.5, 0.2], [0.2, 0.4]], [[0.3, -0.1], [-0.1, 0.6]]])
+CLUSTERS = xd.Mixture([0.5, 0.5], [[3.0, 3.0], [7.0, 6.0]], V, background=BOX, background_weight=0.3)
+BROAD = xd.Mixture([1.0], [[5.0, 5.0]], [np.eye(2) * 100 / 12])
+SHAPE = np.array([[1.0, 0.5, 0.0], [0.5, 2.0, 0.3], [0.0, 0.3, 0.5]])
+
+
+def clusters(seed: int, background: xd.Uniform | xd.Mixture) -> tuple[float, np.ndarray]:
+    """The weight of the background, and variances over the true ones (4,), of a fit to 3,000 rows."""
+    noise = np.random.default_rng(seed).uniform(0.05, 0.3, size=(3000, 2)) ** 2
+    found = xd.fit(CLUSTERS.sample(3000, seed, noise=noise), 2, noise=noise, background=background).mixture
+    order = np.argsort(found.means[:, 0])
+    return found.background_weight, (found.covariances[order] / V)[:, [0, 1], [0, 1]].ravel()
+
+
+def tails(seed: int) -> list[float]:
+    """Scores of 20,000 unseen rows by one component of Student's t and by 1, 2, 4 and 8 Gaussian ones; and nu."""
+    X, unseen = (
+        multivariate_t(np.zeros(3), SHAPE, df=3, seed=s).rvs(n) for s, n in ((seed, 2000), (seed + 99, 20_000))
+    )
+    heavy = xd.fit(X, 1, tails=xd.StudentT()).mixture
+    assert heavy.tails is not None
+    assert heavy.tails.nu is not None
+    return [heavy.score(unseen), *(xd.fit(X, k).mixture.score(unseen) for k in (1, 2, 4, 8)), heavy.tails.nu]
+
+
+def main() -> None:
+    """Print the tables, and write them where asked."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--write", action="store_true", help="write the tables to RESULTS.md")
+    told = parser.parse_args()
+    rows = []
+    for name, background in (("uniform", BOX), ("a broad Gaussian, fixed", BROAD)):
+        found = [clusters(seed, background) for seed in range(told.seeds)]
+        b, ratios = np.array([f[0] for f in found]), np.mean([f[1] for f in found], axis=0)
+        rows.append([name, f"{b.mean():.3f}", f"{np.abs(b - 0.3).max():.3f}", ", ".join(f"{r:.2f}" for r in ratios)])
+    header = ["background", "weight (0.3)", "largest error", "mean variances over the true ones"]
+    text = f"{table(header, rows)}\n\n"
+    scores = np.array([tails(seed) for seed in range(told.seeds)])
+    names = ["Student's t", *(f"{k} Gaussian" for k in (1, 2, 4, 8)), "nu (3)"]
+    text += table(["seed", *names], [[str(i), *(f"{v:.3f}" for v in row)] for i, row in enumerate(scores)])
+    print(text)
+    if told.write:
+        write_section("Telescopes: backgrounds and tails", f"{describe(about())}\n\n{text}\n")
+
+
+if __name__ == "__main__":
+    main()
