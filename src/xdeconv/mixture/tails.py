@@ -43,7 +43,7 @@ class StudentT:
     nu : float, optional
         Degrees of freedom, one number for all components; fitted where it is not given.
     fitted : bool, default False
-        Whether nu was fitted; it is where nu is not given.
+        Whether a fit may change nu; true where it is not given.
 
     Examples
     --------
@@ -71,13 +71,12 @@ class StudentT:
 
         Parameters
         ----------
-        numbers : torch.Tensor (1,) or (0,)
-            What :attr:`numbers` was, learnt.
+        numbers : torch.Tensor
+            (1,), or (0,) where nu is given.
 
         Returns
         -------
         StudentT
-            With that nu.
         """
         if not self.fitted:
             return self
@@ -98,7 +97,6 @@ class StudentT:
         Returns
         -------
         Parameters
-            Of k times so many Gaussians, which add up to the tails.
         """
         c, p = (t.to(parameters.means) for t in self.scales())
         log_weights = (parameters.log_weights[:, None] + p.log()).flatten()
@@ -111,12 +109,11 @@ class StudentT:
         Parameters
         ----------
         batch : Batch
-            Rows.
+            The rows.
 
         Returns
         -------
         Batch
-            The same rows, for the expanded components.
         """
         if batch.log_prior is None:
             return batch
@@ -128,14 +125,13 @@ class StudentT:
         Parameters
         ----------
         stats : Stats
-            Sums of the expanded components.
-        V : torch.Tensor (k, d, d)
-            Covariances of the k components.
+            Of all scales of all components.
+        V : torch.Tensor
+            (k, d, d), the shapes of the components.
 
         Returns
         -------
         Stats
-            Sums of the k components.
         """
         s, d, k = SCALES, stats.d, len(V)
         log_nu = float(np.log(FIRST if self.nu is None else self.nu))
