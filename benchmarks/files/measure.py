@@ -44,11 +44,11 @@ def in_turn(candidates: dict[str, Callable[[], object]], rounds: int) -> dict[st
 
 def parquet(folder: Path, rows: int) -> Path:
     from xdeconv.catalog.writers import write_blocks
-    from xdeconv.simulate._gaia import gaia_chunks
+    from xdeconv.simulate._gaia import gaia_tables
 
     path = folder / f"sky-{rows}.parquet"
     if not path.exists():
-        write_blocks(path, (b for part in gaia_chunks(rows, 1) for b in part.to_table().to_batches()))
+        write_blocks(path, (b for table in gaia_tables(rows, 1) for b in table.to_batches()))
     return path
 
 
@@ -185,7 +185,7 @@ def commands(folder: Path, rows: int, rounds: int) -> str:
     from xdeconv.catalog._open import open_source
     from xdeconv.catalog.store import prepare
     from xdeconv.mixture._mixture import Mixture
-    from xdeconv.simulate._gaia import gaia_chunks
+    from xdeconv.simulate._gaia import gaia_tables
 
     path, store = parquet(folder, rows), folder / "prepared"
     source = open_source(str(path), COLUMNS, memory=False)
@@ -198,9 +198,7 @@ def commands(folder: Path, rows: int, rounds: int) -> str:
     def simulated(device: str) -> None:
         from xdeconv.catalog.writers import write_blocks
 
-        write_blocks(
-            folder / "made.parquet", (b for p in gaia_chunks(rows, 2, device=device) for b in p.to_table().to_batches())
-        )
+        write_blocks(folder / "made.parquet", (b for t in gaia_tables(rows, 2, device=device) for b in t.to_batches()))
 
     def denoised(device: str) -> None:
         model: Mixture = mixture

@@ -196,6 +196,14 @@ def test_a_streamed_fit_reads_its_file_once_before_the_first_pass(
     assert after_one == [before + 1]
 
 
+def test_a_fit_by_default_reads_its_file_once_before_the_first_pass(path, reads, monkeypatch):
+    monkeypatch.setattr(stream, "HELD_BYTES", 200_000)
+    after_one = []
+    xd.fit(xd.open(path, COLUMNS[:2]), 2, epochs=1, moves="none", seed=5,
+           callback=lambda _: after_one.append(len(reads) / 7))  # fmt: skip
+    assert after_one == [2]
+
+
 def test_bad_rows_are_looked_for_once(path, monkeypatch):
     source = opened(path)
     assembled = []

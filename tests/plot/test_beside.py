@@ -33,6 +33,7 @@ def test_pictures_are_drawn():
     xd.plot.corner(MIXTURE)
     xd.plot.marginal_1d(MIXTURE, "x")
     xd.plot.misfit(MIXTURE, rows, ["x", "y"], error=[0.1, 0.1])
-    assert "0.4 of all rows" in facts(MIXTURE)["meta"]["background"]
+    assert "0.4" in str(facts(MIXTURE)["background"])
+    assert facts(MIXTURE.with_(tails=xd.StudentT(3.0)))["k"] == 6  # the page draws Gaussians
     with pytest.raises(ValueError, match=r"with_\(background=None\)"):
         xd.plot.corner(MIXTURE.with_(background=Rows()))

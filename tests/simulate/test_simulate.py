@@ -211,3 +211,16 @@ def test_errors_say_what_to_do() -> None:
         gaia(10, underestimated=5)
     with pytest.raises(ValueError, match="size of a chunk"):
         gaia_chunk(0, 0, CHUNK + 1)
+
+
+def test_tables_are_the_same_whatever_the_number_of_threads(monkeypatch):
+    from xdeconv.simulate import _gaia
+
+    n = _gaia.CHUNK + 1000
+    found = []
+    for many in (1, 3):
+        monkeypatch.setattr(_gaia, "threads", lambda many=many: many)
+        found.append(list(_gaia.gaia_tables(n, 7)))
+    assert all(a.equals(b) for a, b in zip(*found, strict=True))
+    assert found[0][0].equals(_gaia.gaia_chunk(7, 0).to_table())
+    assert sum(table.num_rows for table in found[0]) == n

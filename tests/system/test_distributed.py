@@ -1,5 +1,6 @@
 """Several processes on the CPU: the same mixtures as one, a rank that dies or hangs, and restarts by torchrun."""
 
+import json
 import os
 import signal
 import socket
@@ -170,3 +171,46 @@ def test_ranks_that_hold_different_arrays_are_refused(what):
         out, err = process.communicate(timeout=120)
         assert process.returncode == 0, err
         assert "the ranks hold different rows or have different settings" in out
+
+
+READS = """
+import json, sys
+from collections import Counter
+import torch
+import xdeconv as xd
+from xdeconv.catalog.readers.parquet import ParquetTable
+from xdeconv.system.ranks import process_group, rank
+
+torch.set_num_threads(1)
+read, groups, phases = ParquetTable.read, [], []
+
+def noted(self, piece, columns, floats=()):
+    groups.append(piece.index)
+    return read(self, piece, columns, floats)
+
+ParquetTable.read = noted
+cache = None if sys.argv[2] == "default" else sys.argv[2]
+with process_group("cpu", timeout=60):
+    source = xd.open(sys.argv[1], ["parallax", "pmra", "pmdec"], memory=False)
+    xd.fit(source, 3, moves="none", epochs=3, tol=0, cache=cache, device="cpu", method=xd.EM(accelerate=False),
+           callback=lambda _: (phases.append(sorted(groups)), groups.clear()))
+    phases.append(sorted(groups))
+    print("READS", json.dumps(phases))
+"""
+
+
+@pytest.mark.parametrize("cache", ["none", "host"])
+def test_ranks_read_row_groups_that_no_other_reads(stars, cache):
+    """Before the first pass the first rank alone surveys the file; then each reads its half, once a pass or once."""
+    phases = []
+    for process in ranks(["-c", READS, stars, cache]):
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err
+        phases.append(json.loads(next(line for line in out.splitlines() if line.startswith("READS"))[5:]))
+    first, other = phases
+    survey = list(range(12))
+    assert sorted(first[0] + other[0]) == sorted(survey + survey)  # the survey, and one pass or its keeping
+    assert len(other[0]) == 6
+    for mine, theirs in list(zip(first, other, strict=True))[1:3]:
+        assert sorted(mine + theirs) == (survey if cache == "none" else [])
+        assert not set(mine) & set(theirs)

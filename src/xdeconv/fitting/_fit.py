@@ -220,7 +220,7 @@ def fit(
     heavier = choose_tails(tails, mixture)
     search = choose_moves(moves, method, source, mixture, heavier is not None)
     weak = method is None
-    method, batch_rows = choose_method(source, k, chosen, method, batch_rows)
+    method, batch_rows = choose_method(source, k, chosen, method, batch_rows, seed)
     method = choose_covariance(covariance, method, mixture, k, source.dim)
     log.info(_said(source.rows, method, search, batch_rows))
     plan = Plan(

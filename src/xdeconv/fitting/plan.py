@@ -23,6 +23,7 @@ from ..rows.data import ArraySource, Source, as_source
 from ..rows.resident import Cache
 from ..search.moves import Moves
 from ..system.files import checksum
+from ..system.ranks import made_by_first
 from .beside import told
 from .checkpoint import Checkpoint
 from .initial import Start
@@ -118,7 +119,7 @@ def choose_tails(tails: Any, given: Mixture | None) -> StudentT | None:
 
 
 def choose_method(
-    source: Source, k: int, device: torch.device, method: Method | None, batch_rows: int | None
+    source: Source, k: int, device: torch.device, method: Method | None, batch_rows: int | None, seed: int = 0
 ) -> tuple[Method, int | None]:
     """The method and the batch size: the user's, or what suits the rows, how many there are, and the device."""
     if method is not None:
@@ -126,7 +127,7 @@ def choose_method(
     if batch_rows is None and in_batches(source, device):
         batch_rows = suited_batch(k, source.dim)
     step = 1.0 if batch_rows is None else suited_step(batch_rows, k, source.dim)
-    return EM(step=step, prior=weak_prior(source)), batch_rows
+    return EM(step=step, prior=made_by_first(lambda: weak_prior(source, seed), device)), batch_rows
 
 
 def choose_covariance(

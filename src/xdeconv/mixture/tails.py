@@ -42,6 +42,8 @@ class StudentT:
     ----------
     nu : float, optional
         Degrees of freedom, one number for all components; fitted where it is not given.
+    fitted : bool, default False
+        Whether a fit may change nu; true where it is not given.
 
     Examples
     --------
@@ -65,7 +67,17 @@ class StudentT:
         return torch.tensor(value, dtype=torch.float64)
 
     def at(self, numbers: Tensor) -> StudentT:
-        """These tails with the number that a fit has come to."""
+        """These tails with the number that a fit has come to.
+
+        Parameters
+        ----------
+        numbers : torch.Tensor
+            (1,), or (0,) where nu is given.
+
+        Returns
+        -------
+        StudentT
+        """
         if not self.fitted:
             return self
         return StudentT(float(numbers[0].clamp(np.log(LEAST), np.log(MOST)).exp()), fitted=True)
@@ -75,20 +87,52 @@ class StudentT:
         return scales(float(np.log(FIRST if self.nu is None else self.nu)))
 
     def expanded(self, parameters: Parameters) -> Parameters:
-        """Every component as several (k s, ...), those of one component beside each other."""
+        """Every component as several (k s, ...), those of one component beside each other.
+
+        Parameters
+        ----------
+        parameters : Parameters
+            Of k components.
+
+        Returns
+        -------
+        Parameters
+        """
         c, p = (t.to(parameters.means) for t in self.scales())
         log_weights = (parameters.log_weights[:, None] + p.log()).flatten()
         means = parameters.means.repeat_interleave(len(c), 0)
         return Parameters(log_weights, means, (c[:, None, None] * parameters.covariances[:, None]).flatten(0, 1))
 
     def rows(self, batch: Batch) -> Batch:
-        """A batch as expanded components want it: log-priors of components are those of all their scales."""
+        """A batch as expanded components want it: log-priors of components are those of all their scales.
+
+        Parameters
+        ----------
+        batch : Batch
+            The rows.
+
+        Returns
+        -------
+        Batch
+        """
         if batch.log_prior is None:
             return batch
         return replace(batch, log_prior=batch.log_prior.repeat_interleave(SCALES, dim=1))
 
     def pulled_back(self, stats: Stats, V: Tensor) -> Stats:
-        """Sums of expanded components as those of the components: derivatives by the chain rule."""
+        """Sums of expanded components as those of the components: derivatives by the chain rule.
+
+        Parameters
+        ----------
+        stats : Stats
+            Of all scales of all components.
+        V : torch.Tensor
+            (k, d, d), the shapes of the components.
+
+        Returns
+        -------
+        Stats
+        """
         s, d, k = SCALES, stats.d, len(V)
         log_nu = float(np.log(FIRST if self.nu is None else self.nu))
         c, p = (t.to(V) for t in scales(log_nu))

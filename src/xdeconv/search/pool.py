@@ -171,11 +171,6 @@ class Neighbourhoods:
         lengths = np.repeat(sizes, times)
         return self._pick(_ranges(np.repeat(starts[:-1], times), lengths), lengths, 1.0)
 
-    def of(self, which: np.ndarray) -> Neighbourhoods:
-        """The neighbourhoods of some trials."""
-        starts, sizes = self.groups.starts.numpy(), self.groups.sizes.numpy()
-        return self._pick(_ranges(starts[which], sizes[which]), sizes[which], 1.0)
-
     def _pick(self, chosen: np.ndarray, sizes: np.ndarray, factor: np.ndarray | float) -> Neighbourhoods:
         at, groups = torch.from_numpy(chosen), self.groups
         starts = torch.from_numpy(np.concatenate([[0], np.cumsum(sizes)]))

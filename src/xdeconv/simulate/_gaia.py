@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +20,8 @@ import torch
 from torch import Tensor
 
 from ..rows.batch import Batch, packed_size
+from ..system.streams import in_order
+from ..system.threads import threads
 from . import sky
 from .stars import CHUNK, Draws, choose, products, stars
 from .tables import tables
@@ -30,6 +33,7 @@ LABELS = ("ra", "dec", "parallax", "pmra", "pmdec", "bp_rp", "phot_g_mean_mag")
 UNITS = ("deg", "deg", "mas", "mas/yr", "mas/yr", "mag", "mag")
 POPULATIONS = sky.NAMES
 MAS_PER_DEGREE = 3.6e6
+MAKERS = 8  # threads that make chunks for a file: one alone can write no more
 
 # sigma(parallax)^2 = floor^2 + a z + b z^2 micro-arcsec^2, z = 10^(0.4 (G - 15)): Gaia's science performance page, DR3.
 PARALLAX_ERROR = (14.0, 680.766, 32.732)
@@ -239,6 +243,39 @@ def gaia_chunks(
     for c in range(-(-n // CHUNK)):
         rows = min(CHUNK, n - c * CHUNK)
         yield gaia_chunk(seed, c, rows, missing=missing, underestimated=underestimated, device=device, dtype=dtype)
+
+
+def gaia_tables(n: int, seed: int = 0, *, device: torch.device | str = "cpu") -> Iterator[pyarrow.Table]:
+    """The rows of :func:`gaia` with the archive's columns, a chunk at a time, made by all cores, none kept.
+
+    Parameters
+    ----------
+    n : int
+        How many rows in all.
+    seed : int, default 0
+        The same seed gives the same result, whatever the number of threads.
+    device : torch.device or str, default "cpu"
+        Where the rows are made.
+
+    Yields
+    ------
+    pyarrow.Table
+        The rows of one chunk.
+
+    Examples
+    --------
+    >>> sum(table.num_rows for table in gaia_tables(300_000))
+    300000
+    """
+    tables(str(torch.device(device)))  # once, before threads ask for them
+
+    def made(c: int) -> pyarrow.Table:
+        return gaia_chunk(seed, c, min(CHUNK, n - c * CHUNK), device=device).to_table()
+
+    chunks = range(-(-n // CHUNK))
+    if torch.device(device).type != "cpu":
+        return map(made, chunks)
+    return in_order([partial(iter, [c]) for c in chunks], made, min(threads(), MAKERS))
 
 
 def _fill(out: Simulated, start: int, stop: int, draw: Draws, underestimated: float) -> None:

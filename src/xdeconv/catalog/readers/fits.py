@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import os
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,6 +106,16 @@ class _Headers(gzip.GzipFile):
 
 def _layout(path: str) -> Layout:
     """What the header of the first table of a file says."""
+    try:
+        found = os.stat(path)
+    except OSError as problem:
+        raise ReadError(f"{path} is damaged or not a FITS file: {problem}") from problem
+    return _layout_of(path, found.st_mtime_ns, found.st_size)
+
+
+@lru_cache(maxsize=64)
+def _layout_of(path: str, changed: int, size: int) -> Layout:
+    """The same of a file as it was when last changed: it is asked for once for every block of rows."""
     fits = need("astropy.io.fits")
     try:
         with ExitStack() as held:

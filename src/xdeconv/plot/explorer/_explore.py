@@ -77,7 +77,7 @@ def page(mixture: Mixture, title: str = "Mixture") -> str:
 def facts(mixture: Mixture, title: str = "Mixture") -> dict[str, Any]:
     """What the page knows, as JSON: arrays are float64 in base64, covariances as packed lower triangles."""
     meta = {name: value for name, value in (mixture.meta or {}).items() if name != "history"}
-    background, mixture = _background(mixture), mixture.with_(background=None)
+    background, mixture = _background(mixture), mixture.with_(background=None).gaussians()
     a, b = np.tril_indices(mixture.d)
     return {
         "title": title,

@@ -1,0 +1,27 @@
+"""Small versions of the studies behind error bars and the choice of K."""
+
+import numpy as np
+import pytest
+from benchmarks.coverage import measure as coverage
+from benchmarks.selecting import measure as selecting
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["noise 1", "noise 2", "a third missing"])
+def test_intervals_hold_the_truth_as_often_as_they_say(kind):
+    records = [coverage.measure(kind, seed, coverage.by_errors, n=2000) for seed in range(6)]
+    known = sum(record["known"] for record in records)
+    inside = [sum(record["inside"][i] for record in records) / known for i in range(2)]
+    assert known > 0.9 * 6 * records[0]["of"]
+    assert 0.5 < inside[0] < 0.86
+    assert 0.85 < inside[1] <= 1.0
+    assert len(coverage.table([{"way": "errors", **record} for record in records]).splitlines()) == 3
+
+
+@pytest.mark.slow
+def test_a_known_number_of_components_is_chosen_with_little_regret():
+    seeds = [seed for seed in range(20) if selecting.truth(seed, "apart")[0].k <= 3][:2]
+    records = [selecting.regret(seed, "apart", fresh_rows=5000, most=5) for seed in seeds]
+    assert np.mean([record["regret"] for record in records]) < 0.005
+    assert all(record["chosen"] == record["known"] for record in records)
+    assert "xd.select" in selecting.table(records)
