@@ -189,7 +189,7 @@ def only_first_speaks() -> Iterator[First]:
 
 def chosen_method(name: Way, w: float, size: tuple[Any, int, int] = (None, 1, 1)) -> Any:
     """The method that a word stands for; ``size`` is rows of a batch, components and dimensions."""
-    from ..methods import EM, SGD, suited_step
+    from ..fitting.plan import named_method
     from ..methods.prior import Prior
 
     prior, batch_rows = Prior(w=w) if w > 0 else None, size[0]
@@ -197,9 +197,9 @@ def chosen_method(name: Way, w: float, size: tuple[Any, int, int] = (None, 1, 1)
         return None
     if name == "em" and batch_rows:
         raise typer.BadParameter("em sees all rows in every update, minibatch-em has batches", param_hint="--method")
-    if name in ("auto", "em") and not batch_rows:
-        return EM(prior=prior)
-    return SGD(prior=prior) if name == "sgd" else EM(step=suited_step(*size), prior=prior)
+    if name == "auto":
+        return named_method("minibatch-em" if batch_rows else "em", prior, size)
+    return named_method(name, prior, size)
 
 
 def held_out(fraction: float | None, rows: int) -> float | None:

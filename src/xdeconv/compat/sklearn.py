@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast, get_args
 
 import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin
@@ -17,10 +17,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..fitting._fit import fit
 from ..fitting.checkpoint import Checkpoint
 from ..fitting.initial import Start
-from ..fitting.plan import at_least
+from ..fitting.plan import Way, at_least, named_method
 from ..fitting.weak_prior import weak_prior
 from ..kernels.options import Options
-from ..methods import EM, SGD, Method, suited_step
+from ..methods import EM, Method
 from ..methods.prior import Prior
 from ..methods.structures import Structure, as_structure
 from ..mixture._mixture import Mixture, square_root
@@ -36,7 +36,7 @@ from ..rows.resident import Cache
 from ..search.moves import Moves
 
 Array = np.ndarray
-METHODS = ("em", "minibatch-em", "sgd")
+METHODS = get_args(Way)
 FIRST_ROWS, STEP_POWER = 10, 0.6  # of partial_fit: rows per component of the first batch, and of Robbins and Monro
 ROUNDING = 1e-14  # of a column's mean: what scatters less is constant
 FEW = 8  # components that settings are made for where nobody knows how many there will be
@@ -328,13 +328,9 @@ class XDGMM(DensityMixin, BaseEstimator):
         k = FEW if self.n_components == "auto" else self.n_components
         if prior is None and self.reg_covar is None and X.shape[1] == d:
             prior = _weak_prior(Batch.from_arrays(X, noise, error=error, weight=weight), k)
-        if self.method == "em":
-            return EM(prior=prior, inflate=inflate)
-        if self.method == "minibatch-em":
-            return EM(step=suited_step(self.batch_size, k, d), prior=prior, inflate=inflate)
-        if self.method == "sgd":
-            return SGD(prior=prior or Prior(w=inflate, c=0.0))
-        raise ValueError(f"method must be one of {METHODS} or an xd.EM or xd.SGD, got {self.method!r}")
+        if self.method not in METHODS:
+            raise ValueError(f"method must be one of {METHODS} or an xd.EM or xd.SGD, got {self.method!r}")
+        return named_method(cast(Way, self.method), prior, (self.batch_size, k, d), inflate)
 
     def _covariance(self) -> Structure | None:
         """The structure; that of a method of the user's own where none but the default is given."""

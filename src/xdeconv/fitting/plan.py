@@ -7,13 +7,13 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
 from ..kernels.options import Options
-from ..methods import EM, Accelerated, Method, Structure, as_structure, described, suited_batch, suited_step
+from ..methods import EM, SGD, Accelerated, Method, Prior, Structure, as_structure, described, suited_batch, suited_step
 from ..methods.accelerated import DOUBLE, SINGLE
 from ..methods.structures import FULL
 from ..mixture._mixture import Mixture, refuse_no_mixture
@@ -30,6 +30,7 @@ from .initial import Start
 from .weak_prior import weak_prior
 
 log = logging.getLogger("xdeconv")
+Way = Literal["em", "minibatch-em", "sgd"]
 MANY_ROWS = {"cpu": 5_000_000, "cuda": 500_000_000}  # of a stream: with more, updates come before a pass is over
 NAMED_FILES = 100  # that settings name one by one
 ARRAYS = ("noise", "error", "projection", "weight", "log_prior", "label", "background")
@@ -148,6 +149,17 @@ def choose_covariance(
     if changed is None:
         raise ValueError(f"{type(method).__name__} knows only full covariances: covariance={structure.name!r}")
     return changed
+
+
+def named_method(name: Way, prior: Prior | None, size: tuple[int, int, int], inflate: float | None = None) -> Method:
+    """The method that a word stands for, in XDGMM and in the command; ``size`` is rows of a batch, k and d.
+
+    >>> named_method("minibatch-em", None, (512, 64, 7)).step
+    Decaying(start=0.143, delay=1.0, power=0.8)
+    """
+    if name == "sgd":
+        return SGD(prior=Prior(w=inflate, c=0.0) if prior is None and inflate is not None else prior)
+    return EM(step=1.0 if name == "em" else suited_step(*size), prior=prior, inflate=inflate or 0.0)
 
 
 def in_batches(source: Source, device: torch.device) -> bool:
