@@ -37,7 +37,7 @@ xd.fit(X, 6, noise=S, epochs=40, tol=0, method=ways[kind.split()[1]], batch_rows
 """,
     "select": """
 found = xd.select(X[:600], [1, 2, 3, 4], noise=S[:600], criterion="held-out", results=folder / "saved", epochs=15)
-found.mixture.save(folder / "result")
+found.result.mixture.save(folder / "result")
 """,
     "bootstrap": """
 from xdeconv.catalog.writers import write_blocks

@@ -50,10 +50,12 @@ def test_disks_that_fill_and_clocks_that_jump(tmp_path, monkeypatch):
         assert seen == expected, what
 
 
-def test_programs_that_are_killed_can_be_run(tmp_path):
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["select", "bootstrap", "prepare"])
+def test_programs_that_are_killed_can_be_run(kind, tmp_path):
     kills.write_rows(tmp_path / "rows.parquet")
     (tmp_path / "here").mkdir()
-    assert kills.run("prepare", tmp_path / "here", None) is not None
+    assert kills.run(kind, tmp_path / "here", None) is not None
     assert kills.equal(tmp_path / "here" / "result", tmp_path / "here" / "result")
 
 

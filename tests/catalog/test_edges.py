@@ -475,3 +475,13 @@ def test_rows_of_a_votable_are_fetched_from_nowhere(ending, tmp_path):
         (tmp_path / f"a.{ending}").write_bytes(gzip.compress(content) if ending.endswith("gz") else content)
         with pytest.raises(ReadError, match=r"its rows lie elsewhere \(href of a STREAM\), which is not read"):
             values(tmp_path / f"a.{ending}")
+
+
+def test_a_column_whose_name_was_damaged_is_not_just_gone(tmp_path):
+    """Names in the directory of a zip file have no checksum."""
+    np.savez(tmp_path / "a.npz", x=np.arange(3.0), x_error=np.ones(3))
+    content = (tmp_path / "a.npz").read_bytes()
+    at = content.rindex(b"x_error.npy")
+    (tmp_path / "a.npz").write_bytes(content[:at] + b"x_error.nqy" + content[at + 11 :])
+    with pytest.raises(ReadError, match=r"a\.npz is damaged or not a NumPy file: it holds 'x_error\.nqy'"):
+        values(tmp_path / "a.npz")

@@ -195,7 +195,10 @@ def _unpacked(file: Any, kind: np.dtype, rows: int) -> np.ndarray:
 
 def _npz(path: Path) -> NpzTable:
     with zipfile.ZipFile(path) as archive:
-        members = [name for name in archive.namelist() if name.endswith(".npy")]
+        members = archive.namelist()
+        others = [name for name in members if not name.endswith(".npy")]
+        if others:  # names have no checksum: a column whose name was damaged must not just be gone
+            raise ValueError(f"it holds {others[0]!r}, which is not an array")
         if len(set(members)) < len(members):
             raise ValueError("names of its arrays must be unique")
         arrays = {}
