@@ -139,7 +139,7 @@ def test_another_call_is_refused_by_name(tmp_path):
     with pytest.raises(ValueError, match="checksum"):
         select(X + 1, [1], noise=NOISE, epochs=2, results=path)
     path.write_text("{}\n")
-    with pytest.raises(ValueError, match="no results of a selection"):
+    with pytest.raises(ValueError, match="does not hold the results of a selection"):
         select(X, [1], noise=NOISE, results=path)
 
 
@@ -150,7 +150,7 @@ def test_another_call_is_refused_by_name(tmp_path):
     ("changes", "message"),
     [
         ({"criterion": "dic"}, "one of held-out, cv, bic, aic"),
-        ({"criterion": "bic", "rule": "one-se"}, "rule 'one-se'"),
+        ({"criterion": "bic", "rule": "one-se"}, "for held-out and cv, one-se"),
         ({"components": []}, "such as"),
         ({"components": [0, 2]}, "at least 1"),
         ({"criterion": "cv", "folds": 1}, "folds must be"),

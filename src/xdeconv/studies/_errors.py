@@ -116,8 +116,8 @@ class Errors:
         >>> import xdeconv as xd
         >>> X = np.random.default_rng(0).normal(size=(400, 1))
         >>> found = xd.errors(X, xd.fit(X, 1).mixture)
-        >>> round(float(found.of(lambda mixture: mixture.covariance()[0, 0] ** 0.5).standard_error), 2)
-        0.03
+        >>> round(float(found.of(lambda mixture: mixture.covariance()[0, 0] ** 0.5).standard_error), 3)
+        0.038
         """
         value, C = self._by_autograd(function) if autograd else self._by_differences(function)
         return Estimate(value, self._standard_errors(C).reshape(value.shape))
@@ -354,8 +354,8 @@ def errors(
     --------
     >>> import xdeconv as xd
     >>> X = np.random.default_rng(0).normal(size=(400, 1))
-    >>> errors(X, xd.fit(X, 1).mixture).means.round(3)
-    array([[0.048]])
+    >>> errors(X, xd.fit(X, 1).mixture).means.round(4)
+    array([[0.0498]])
     """
     refuse_no_mixture(mixture)
     if method is not None and not isinstance(method, Method):
