@@ -82,9 +82,9 @@ def main() -> None:
         print(" | ".join(lines[-1]), flush=True)
     text = table(head, lines)
     if told.write:
-        body = (f"`python -m benchmarks.outliers`, k = {K}, d = {D}, full noise of each row's own; errors are root mean "
-                f"square over {EACH} rows, and include those of {DRAWS * PARTS:,} draws each (at 1e-4 to 1e-3 about 10 "
-                f"%, at 1e-3 to 1e-2 3 %). {describe(about())}\n\n{text}\n")  # fmt: skip
+        body = (f"`python -m benchmarks.outliers`, k = {K}, d = {D}, full noise of each row's own; errors are root "
+                f"mean square over {EACH} rows, and include those of {DRAWS * PARTS:,} draws each (about 10 "
+                f"% at 1e-4, 3 % at 1e-3). {describe(about())}\n\n{text}\n")  # fmt: skip
         write_section("Outliers", body)
 
 
