@@ -251,7 +251,7 @@ def test_all_missing_rows_are_allowed_and_reported():
         (lambda X, S: xd.fit(X, 2, noise=S, epochs=0), "epochs must be"),
         (lambda X, S: xd.fit(X, 2, noise=S, seed=None), "seed must be"),
         (lambda X, S: xd.fit(X, 2, noise=S, dtype="int32"), "dtype must be float32 or float64"),
-        (lambda X, S: xd.fit(X, 2, noise=S, method="em"), "method must be an xd.EM"),
+        (lambda X, S: xd.fit(X, 2, noise=S, method="me"), "method must be one of"),
         (lambda X, S: xd.fit(X, 2, noise=S, labels=["a"]), "labels must name 2"),
         (lambda X, S: xd.fit(X, mixture=TRUTH, noise=S, restarts=2), "restarts try new starts"),
         (lambda X, S: xd.fit(X, 2, noise=S, validation=xd.Batch.from_arrays(X[:0])), "validation has no rows"),
@@ -564,8 +564,7 @@ class Rows(xd.Source):
 
 
 def test_long_streams_are_fitted_in_batches_unless_their_rows_live_elsewhere(device):
-    from xdeconv.fitting._fit import in_batches
-    from xdeconv.fitting.plan import MANY_ROWS
+    from xdeconv.fitting.words import MANY_ROWS, in_batches
     from xdeconv.system.devices import chosen_device
 
     here = chosen_device("cpu")
