@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...rows.tables import exact_floats
+from .nulls import with_nans
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -118,6 +119,8 @@ def numbers(batch: pa.RecordBatch, name: str) -> Array:
     elif pa.types.is_integer(kind) and column.null_count:
         missing = column.is_null().to_numpy(zero_copy_only=False)
         return np.where(missing, np.nan, exact_floats(column.fill_null(0).to_numpy(), f"column {name}"))
+    elif pa.types.is_floating(kind) and column.null_count:
+        return with_nans(column, np.float32 if pa.types.is_float32(kind) else np.float64)
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         raise ValueError(f"column {name} is of type {kind}, which is not a number")
     return column.to_numpy(zero_copy_only=False)
