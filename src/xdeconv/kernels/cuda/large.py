@@ -68,7 +68,8 @@ def accumulate(
     log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options, launch: Launch
 ) -> Stats:
     """The five sums over the rows of a batch."""
-    (k, d), total = means.shape, Stats.zeros(*means.shape, batch.device)
+    k, d = means.shape
+    total = Stats.zeros(k, d, batch.device)
     for part in _slices(batch, k):
         pairs = _pairs_of(log_weights, means, covariances, part, launch)
         joint = with_prior(pairs.log_joint(), part)
