@@ -149,7 +149,9 @@ def _wired(slopes: tuple[tuple[str, ...], ...], names: tuple[str, ...], known: t
     parts = [(a, source) for a, own in enumerate(slopes) for source in own]
     places = _entries(len(slopes), kind)
     terms = _terms(parts, {pair: c for c, pair in enumerate(known)}, places)
-    coupled = sorted({a for entry, some in zip(places, terms, strict=True) if some and len({*entry}) == 2 for a in entry})
+    coupled = sorted(
+        {a for entry, some in zip(places, terms, strict=True) if some and len({*entry}) == 2 for a in entry}
+    )
     ends = np.cumsum([0, *map(len, terms)])
     entries = [[ends[e], ends[e + 1], _place(entry, coupled)] for e, entry in enumerate(places)]
     unknown = len(sources)  # a correlation of a source that no feature has

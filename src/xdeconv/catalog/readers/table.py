@@ -110,8 +110,7 @@ def numbers(batch: pa.RecordBatch, name: str) -> Array:
     column = batch.column(name)
     kind = column.type
     if kind.equals(pa.float32()) or kind.equals(pa.float64()):  # nearly all, and asked for once per block and column
-        number = np.float32 if kind.bit_width == 32 else np.float64
-        return with_nans(column, number) if column.null_count else column.to_numpy()
+        return with_nans(column, kind.bit_width == 32) if column.null_count else column.to_numpy()
     if pa.types.is_dictionary(kind):
         column = column.dictionary_decode()
         kind = column.type
