@@ -12,9 +12,10 @@ import torch
 
 from .. import kernels
 from ..mixture._mixture import Mixture
-from ..rows.data import ArraySource, Source, permutation
+from ..rows.cutting import permutation
+from ..rows.data import ArraySource, Source
 from .beside import beside
-from .plan import hold_out
+from .gathering import hold_out
 
 
 @dataclass(frozen=True)
