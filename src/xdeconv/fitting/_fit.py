@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 import torch
 
-from ..catalog._open import open as open_catalog
+from ..catalog._open import open_source, warn_of_exact
 from ..kernels.options import Options
 from ..methods import Method, Structure
 from ..mixture._mixture import Mixture, checked_names
-from ..mixture.asking import remembered
+from ..mixture.asking import is_path, remembered
 from ..mixture.background import Rows
 from ..mixture.tails import StudentT
 from ..rows.batch import Batch
@@ -184,9 +184,9 @@ def fit(
     >>> result.mixture.covariances.round(1)
     array([[[1.]]])
     """
-    if columns is not None:
-        data = open_catalog(data, columns)
     arrays = {"noise": noise, "error": error, "projection": projection, "weight": weight}
+    if columns is not None or is_path(data):
+        data = _opened(data, columns, {**arrays, "log_prior": log_prior, "label": label})
     source = as_source(data, cache != "none", **arrays, log_prior=log_prior, label=label)
     facts = remembered(data if isinstance(data, (Source, Batch)) else source)
     if source.rows == 0:
@@ -255,6 +255,17 @@ def fit(
     alone = nullcontext() if plan.checkpoint is None else plan.checkpoint.alone()
     with alone, algebra, show_progress(verbose, expected) as shown:
         return run(plan, source, held_out, [shown] + ([callback] if callback else []))
+
+
+def _opened(data: Any, columns: Sequence[str] | None, arrays: dict[str, Any]) -> Source:
+    """A catalogue, in which errors and weights are found by name; warnings name the line that called fit."""
+    given = [name for name, value in arrays.items() if value is not None]
+    if given:
+        raise ValueError(f"a table's errors are found by name: {', '.join(given)} cannot be given beside columns=. "
+                         f"To say it otherwise, fit xd.open(data, columns, {given[0]}=...)")  # fmt: skip
+    source = open_source(data, columns)
+    warn_of_exact(source, stacklevel=4)
+    return source
 
 
 def _said(rows: int, method: Method, search: Moves | None, batch_rows: int | None) -> str:
