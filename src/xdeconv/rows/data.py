@@ -275,7 +275,7 @@ def _errors_as_features(columns: Sequence[str]) -> tuple[str, ...]:
     features = [name for name in columns if name not in errors.values()]
     said = (f"{', '.join(errors.values())}: called errors of {', '.join(errors)}, and taken as features like them. "
             f"columns={features} finds errors by their names")  # fmt: skip
-    warnings.warn(said, UserWarning, stacklevel=4)
+    warnings.warn(said, UserWarning, stacklevel=5)
     return (said,)
 
 
