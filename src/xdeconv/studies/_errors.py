@@ -247,6 +247,20 @@ class Errors:
             ax.set(xlabel=axis_title(self.mixture, a), ylim=(0, None), yticks=[])
         return axes[: len(chosen)]
 
+    def beside_lines(self) -> list[str]:
+        """The background's weight and the tails' nu with their errors, where they are fitted.
+
+        Returns
+        -------
+        list of str
+        """
+        lines, tails = [], self.mixture.tails
+        if self.beside.background:
+            lines.append(f"background weight {measured(self.mixture.background_weight, self.background_weight)}")
+        if tails is not None and tails.nu is not None and tails.fitted:
+            lines.append(f"nu {measured(tails.nu, self.nu)}")
+        return lines
+
     def __repr__(self) -> str:
         """The mixture with its errors, a line per component."""
         mixture, names = self.mixture, self.mixture.labels or [f"x{a}" for a in range(self.mixture.d)]
@@ -258,6 +272,7 @@ class Errors:
                 parts += [f"{n} {measured(m, e)}" for n, m, e in zip(names, mixture.means[j], means[j], strict=True)]
                 sd = ", ".join(measured(v, e) for v, e in zip(widths.value[j], widths.standard_error[j], strict=True))
                 lines.append(f"  {j}: {', '.join(parts)}; sd {sd}")
+            lines += [f"  {line}" for line in self.beside_lines()]
         return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
 
     def _all(self, shape: tuple[int, ...], *on: Array) -> Array:
