@@ -41,8 +41,9 @@ def of_module(name: str, module: ModuleType) -> Iterator[tuple[str, Any]]:
 
 
 def methods(where: str, kind: type) -> Iterator[tuple[str, Any]]:
-    """The public methods that a class of ours defines."""
-    for name, thing in vars(kind).items():
+    """The public methods that a class of ours defines, or takes over from one of ours."""
+    ours = [base for base in reversed(kind.__mro__) if base.__module__.startswith("xdeconv.")]
+    for name, thing in {name: thing for base in ours for name, thing in vars(base).items()}.items():
         if not name.startswith("_") and (isinstance(thing, classmethod | staticmethod) or inspect.isfunction(thing)):
             yield f"{where}.{name}", getattr(kind, name)
 

@@ -46,7 +46,8 @@ def score(
     """Print the mean log-likelihood of rows, on the last line of standard output."""
     if per_row is not None:
         target_table(per_row, [model, *data, config], force, "--per-row")
-    from ..mixture._mixture import WHY, NoDensity, load
+    from ..mixture._mixture import load
+    from ..mixture.undefined import WHY, NoDensity
 
     mixture = load(model)
     arguments = options.opening(
@@ -75,7 +76,7 @@ def log_likelihoods(mixture: Mixture, place: dict[str, Any]) -> PerBatch:
     def column(batch: Batch, _: Any) -> dict[str, np.ndarray]:
         import numpy as np
 
-        from ..mixture._mixture import NoDensity
+        from ..mixture.undefined import NoDensity
 
         try:
             return {COLUMN: mixture.log_prob(batch, **place)}
@@ -96,7 +97,7 @@ class Total:
         """Some more rows."""
         import numpy as np
 
-        from ..mixture._mixture import NoDensity
+        from ..mixture.undefined import NoDensity
 
         values = made[COLUMN]
         bad = np.isnan(values)

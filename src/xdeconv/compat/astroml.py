@@ -11,7 +11,8 @@ from sklearn.utils import check_random_state
 from .. import kernels
 from ..fitting._fit import fit
 from ..methods import EM
-from ..mixture._mixture import Mixture, refuse_nan
+from ..mixture._mixture import Mixture
+from ..mixture.undefined import refuse_nan
 from ..rows import checks
 
 Array = np.ndarray

@@ -23,9 +23,10 @@ from ..kernels.options import Options
 from ..methods import EM, Method
 from ..methods.prior import Prior
 from ..methods.structures import Structure, as_structure
-from ..mixture._mixture import Mixture, square_root
+from ..mixture._mixture import Mixture
 from ..mixture.background import Uniform
 from ..mixture.exchange import SKLEARN, in_sklearns_shape
+from ..mixture.matrices import square_root
 from ..mixture.tails import StudentT
 from ..rows import checks
 from ..rows import tables as tabular

@@ -14,7 +14,8 @@ from .. import kernels
 from ..fitting._fit import fit
 from ..methods import EM
 from ..methods.prior import Prior
-from ..mixture._mixture import Mixture, refuse_nan
+from ..mixture._mixture import Mixture
+from ..mixture.undefined import refuse_nan
 from ..rows import checks
 from ..rows import tables as tabular
 from ..system.files import write_atomically

@@ -13,9 +13,10 @@ import torch
 from ..catalog._open import open as open_catalog
 from ..kernels.options import Options
 from ..methods import Method, Structure
-from ..mixture._mixture import Mixture, checked_names
+from ..mixture._mixture import Mixture
 from ..mixture.asking import remembered
 from ..mixture.background import Rows
+from ..mixture.coordinates import checked_names
 from ..mixture.tails import StudentT
 from ..rows.batch import Batch
 from ..rows.checks import refuse_unobserved

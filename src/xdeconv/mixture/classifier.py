@@ -14,8 +14,9 @@ from torch import Tensor
 from .. import kernels
 from ..rows import checks
 from ..rows.batch import Batch
-from ._mixture import Mixture, refuse_nan
+from ._mixture import Mixture
 from .computing import answers, computing, rows_in
+from .undefined import refuse_nan
 
 Array = np.ndarray
 Word = Literal["equal", "training", "fitted"]

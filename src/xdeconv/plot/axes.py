@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import ndtri
 
-from ..mixture._mixture import Coordinate, Mixture
+from ..mixture._mixture import Mixture
 from ..mixture.background import Uniform
+from ..mixture.coordinates import Coordinate
 from ..rows.batch import Batch
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ import numpy as np
 from scipy.special import ndtr, xlogy
 from scipy.stats import binom
 
-from ..mixture._mixture import Coordinate, Mixture
+from ..mixture._mixture import Mixture
+from ..mixture.coordinates import Coordinate
 from ..rows.batch import Batch
 from .axes import Array, covariances_of, name_axes, name_of, new_axes, rows_of, some, values_of
 from .convolving import GROUPS, NUMBERS, distribution, grouped

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..mixture._mixture import Coordinate, Mixture, square_root
+from ..mixture._mixture import Mixture
+from ..mixture.coordinates import Coordinate
+from ..mixture.matrices import square_root
 from .axes import COMPONENT, Array, Given, at, crowding, name_axes, new_axes, opacity, some
 
 if TYPE_CHECKING:

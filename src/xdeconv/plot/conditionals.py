@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..mixture._mixture import Coordinate, Mixture
+from ..mixture._mixture import Mixture
+from ..mixture.coordinates import Coordinate
 from .axes import Array, Given, Limits, at, axis_title, name_axes, name_of, new_axes, some, span, unit_of
 from .densities import on_grid
 

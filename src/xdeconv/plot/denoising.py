@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..mixture._mixture import Coordinate, Mixture
+from ..mixture._mixture import Mixture
+from ..mixture.coordinates import Coordinate
 from .axes import Array, covariances_of, name_axes, new_axes, rows_of, some, span, thin, values_of, with_rows
 from .components import outlines
 from .densities import enclosing_levels, on_grid

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.stats import norm
 
-from ..mixture._mixture import Coordinate, Mixture
+from ..mixture._mixture import Mixture
+from ..mixture.coordinates import Coordinate
 from ..rows import checks
 from .axes import (  # fmt: skip
     COMPONENT,

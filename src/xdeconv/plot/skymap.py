@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..mixture._mixture import Coordinate, Mixture
+from ..mixture._mixture import Mixture
+from ..mixture.coordinates import Coordinate
 from ..rows.units import ANGLES, factor
 from .axes import Array, Given, at, new_axes, rows_of, scatter, some, thin, unit_of, values_of, views
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..mixture._mixture import Coordinate, Mixture
+from ..mixture._mixture import Mixture
+from ..mixture.coordinates import Coordinate
 from .axes import Array, Given, Limits, at, covariances_of, explain, new_axes, rows_of, scatter, thin, values_of, views
 from .components import ellipses
 from .densities import density_2d, marginal_1d

@@ -18,7 +18,8 @@ from ..fitting.choosing import Show
 from ..fitting.history import Epoch
 from ..fitting.progress import describe_epoch
 from ..methods import EM
-from ..mixture._mixture import Coordinate, Mixture, refuse_no_mixture
+from ..mixture._mixture import Mixture, refuse_no_mixture
+from ..mixture.coordinates import Coordinate
 from ..rows.data import ArraySource
 from .bands import LEVELS, Band, checked_grid, checked_levels
 from .trials import show_trials

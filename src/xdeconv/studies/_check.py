@@ -18,7 +18,8 @@ from scipy.special import ndtri
 from scipy.stats import chi2, kstest
 from torch import Tensor
 
-from ..mixture._mixture import Coordinate, Mixture, refuse_no_mixture
+from ..mixture._mixture import Mixture, refuse_no_mixture
+from ..mixture.coordinates import Coordinate
 from ..plot.calibrating import pit
 from ..rows.batch import Batch
 from ..rows.data import Source

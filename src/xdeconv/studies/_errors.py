@@ -17,8 +17,9 @@ from ..kernels.parameters import Parameters
 from ..methods import EM, Method
 from ..methods.chart import Chart
 from ..methods.fixed import Fixed
-from ..mixture._mixture import Coordinate, Mixture, refuse_no_mixture
+from ..mixture._mixture import Mixture, refuse_no_mixture
 from ..mixture.asking import Asked
+from ..mixture.coordinates import Coordinate
 from ..plot.axes import axis_title, new_axes, view
 from ..rows.batch import Batch
 from ..rows.data import Source, as_source

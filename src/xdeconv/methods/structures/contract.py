@@ -203,7 +203,18 @@ class Structure(ABC):
         return Covariances(torch.eye(d, dtype=torch.float64, device=device).expand(k, d, d).contiguous())
 
     def standardized(self, scale: Sequence[float]) -> Self:
-        """The same structure for coordinates divided by ``scale``."""
+        """The same structure for coordinates divided by ``scale``.
+
+        Parameters
+        ----------
+        scale : sequence of float
+            (d,), in the user's units.
+
+        Returns
+        -------
+        Structure
+            By default itself.
+        """
         return self
 
     def refuse(self, k: int, d: int, fixed: Fixed | None) -> None:
@@ -224,7 +235,17 @@ class Structure(ABC):
             raise ValueError(f"covariance={self.name!r} is one for all components: hold all of them or none")
 
     def refuse_held(self, V: Tensor, rows: Tensor, fixed: Fixed | None) -> None:
-        """Refuse to hold covariances that are not of this structure."""
+        """Refuse to hold covariances that are not of this structure.
+
+        Parameters
+        ----------
+        V : torch.Tensor (k, d, d)
+            Covariances.
+        rows : torch.Tensor (k,)
+            How many rows each component has.
+        fixed : Fixed or None
+            What is held.
+        """
         if fixed is None or fixed.covariances is False:
             return
         spread = V.diagonal(dim1=-2, dim2=-1).sqrt().clamp(min=1e-150)

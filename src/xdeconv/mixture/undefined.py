@@ -1,0 +1,23 @@
+"""Rows whose density cannot be computed, which are refused by their number."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+WHY = "its noise and a covariance are both singular, its values overflow, or every component is ruled out"
+
+
+class NoDensity(ValueError):
+    """A row whose density cannot be computed."""
+
+    def __init__(self, row: int, count: int) -> None:
+        self.row, self.count = row, count
+        super().__init__(f"row {row} has no density ({count} such rows): {WHY}")
+
+
+def refuse_nan(values: Tensor, first: int = 0) -> Tensor:
+    """Answers about rows as they are, unless one cannot be computed; ``first`` is the number of the first row."""
+    bad = values.isnan() if values.ndim == 1 else values.isnan().any(1)
+    if bool(bad.any()):
+        raise NoDensity(first + int(bad.nonzero()[0, 0]), int(bad.sum()))
+    return values
