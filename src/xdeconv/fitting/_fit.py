@@ -47,6 +47,7 @@ from .plan import (
 from .progress import show_progress
 from .rescue import NumericalTrouble
 from .result import FitResult
+from .selected import choose_selection, refuse_all_rejected
 
 __all__ = ["FitResult", "NumericalTrouble", "fit", "in_batches"]
 log = logging.getLogger("xdeconv")
@@ -69,6 +70,7 @@ def fit(
     covariance: Structure | str | None = None,
     background: Any = None,
     tails: StudentT | float | None = None,
+    selection: Any = None,
     mixture: Mixture | None = None,
     start: Start | str = "kmeans",
     restarts: int = 1,
@@ -127,6 +129,11 @@ def fit(
     tails : StudentT or float, optional
         Tails of all components that are heavier than a Gaussian's: :class:`xdeconv.StudentT`, whose nu is fitted unless
         it is given. There are no moves then.
+    selection : Cut, sequence of Cut, Completeness or callable, optional
+        The chance with which rows were kept, given what was observed of them and their errors: cuts in closed form
+        (:class:`xdeconv.Cut`), or any function of rows to probabilities (:class:`xdeconv.Completeness`). The mixture is
+        then of all rows, kept or not. Noise must not depend on the true value, unless a model of it is given. Moves are
+        tried only before the first pass. By default that of ``mixture``, if it has one.
     mixture : Mixture, optional
         What to start from, instead of a start of its own.
     start : Start or str, default "kmeans"
@@ -196,8 +203,10 @@ def fit(
     if mixture is None and isinstance(source, ArraySource) and not looked_at:
         refuse_unobserved(source.batch, source.labels if labels is None else labels)
     source, beside = as_background(background, source, mixture)
+    kept = choose_selection(selection, mixture, source, labels, beside)
     source, held_out = hold_out(source, validation, seed)
     held_out = held_out_beside(held_out, beside)
+    refuse_all_rejected(kept, source, held_out)
     if held_out is not None:
         log.info("%s rows to fit, %s rows held out", f"{source.rows:,}", f"{held_out.rows:,}")
     if mixture is not None and restarts > 1:
@@ -213,7 +222,8 @@ def fit(
         settings = {"start": start, "restarts": restarts, "seed": seed, "method": method, "moves": moves,
                     "batch_rows": batch_rows, "epochs": epochs, "tol": tol, "standardize": standardize, "cache": cache,
                     "device": device, "dtype": dtype, "options": options,
-                    "background": None if isinstance(beside, Rows) else beside, "tails": tails}  # fmt: skip
+                    "background": None if isinstance(beside, Rows) else beside, "tails": tails,
+                    "selection": kept}  # fmt: skip
         components, note = chosen_components(fit, source, settings)
         said = (note,)
     k = count_components(components, mixture, source)
@@ -248,6 +258,7 @@ def fit(
         facts=facts,
         background=beside,
         tails=heavier,
+        selection=kept,
         said=said,
     )
     refuse_too_little(plan, source, held_out)

@@ -17,6 +17,7 @@ from ..mixture.tails import StudentT
 from ..rows.batch import Batch
 from ..system.ranks import joined, sum_over_ranks
 from .full_pass import sums_of
+from .selected import Selected
 
 log = logging.getLogger("xdeconv")
 WARM_UPS = 3
@@ -33,6 +34,7 @@ class Steps:
     device: torch.device
     recorded: bool = False
     tails: StudentT | None = None
+    selected: Selected | None = None
     rows: Tensor = field(init=False)
     loglik: Tensor = field(init=False)
 
@@ -51,7 +53,7 @@ class Steps:
 
     def _sums(self, state: Any, batch: Batch) -> Stats:
         tails = None if self.tails is None else self.tails.at(state.numbers())
-        return sums_of(batch, state.parameters(), self.options, state.factors, tails)
+        return sums_of(batch, state.parameters(), self.options, state.factors, tails, self.selected)
 
     def run(self, state: Any, batches: Iterator[Batch]) -> Iterator[Any]:
         """The states after one batch and the next; of several ranks, a batch is the union of theirs."""
@@ -64,9 +66,10 @@ class Steps:
             batch: Batch | None = next(batches, None)
             k, d = state.parameters().means.shape
             extra, heavy, whole = len(state.numbers()), self.tails is not None, state.factors is None
-            nothing = torch.zeros(Stats.size(k, d, extra, heavy), dtype=torch.float64, device=self.device)
+            unseen = self.selected is not None
+            nothing = torch.zeros(Stats.size(k, d, extra, heavy, unseen), dtype=torch.float64, device=self.device)
             # other ranks may have more: this one adds nothing to theirs
-            stats = Stats(nothing, k, d, whole, extra, heavy) if batch is None else self._sums(state, batch)
+            stats = Stats(nothing, k, d, whole, extra, heavy, unseen) if batch is None else self._sums(state, batch)
             told = sum_over_ranks(torch.cat([stats.packed, stats.packed.new_full((1,), float(batch is not None))]))
             if told[-1] == 0:
                 return
@@ -74,7 +77,7 @@ class Steps:
             yield state
 
     def _updated(self, state: Any, stats: Stats) -> Any:
-        self.rows += stats.rows
+        self.rows += stats.seen
         self.loglik += stats.loglik
         return self.method.update(state, stats, self.total)
 
@@ -134,12 +137,12 @@ class GraphSteps(Steps):
 
 def make_steps(
     method: Method, total: float, options: Options, device: torch.device, size: int | None, held: bool,
-    tails: StudentT | None = None,
+    tails: StudentT | None = None, selected: Selected | None = None,
 ) -> Steps:  # fmt: skip
     """Replayed steps where they help and can be recorded: rows held on one GPU, a method whose update can be."""
     plain = device.type != "cuda" or size is None or not held or joined() or not method.recordable
-    if plain or tails is not None or size is None:
-        return Steps(method, total, options, device, held, tails)
+    if plain or tails is not None or selected is not None or size is None:
+        return Steps(method, total, options, device, held, tails, selected)
     return GraphSteps(method, total, options, device, held, size=size)
 
 

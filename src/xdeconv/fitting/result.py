@@ -70,6 +70,7 @@ def result_of(workspace: Workspace, state: FitState, interrupted: bool) -> FitRe
         labels=plan.labels or (given.labels if given else None),
         units=plan.units or (given.units if given else None),
         background=plan.background,
+        selection=plan.selection,
     )
     notes = (*state.notes, *_shortfall(workspace, state, interrupted), *cannot_tell(mixture, workspace.raw))
     meta: dict[str, Any] = {

@@ -47,8 +47,8 @@ def settled(workspace: Workspace, learner: Any, state: FitState) -> bool:
 def search_due(workspace: Workspace, learner: Any, state: FitState) -> bool:
     """When a fit has converged, or a minibatch epoch is over, as long as searches find something and may be made."""
     plan, past = workspace.plan, state.past()
-    if plan.moves is None or plan.components == 1 or not past:
-        return False
+    if plan.moves is None or plan.components == 1 or not past or plan.selection is not None:
+        return False  # moves are judged by the rows as they are: of selected ones, only the start is searched
     searches = [record.moved for record in past[1:] if record.moved is not None]
     if len(searches) >= plan.moves.rounds or (searches and searches[-1] == 0):
         return False

@@ -24,6 +24,7 @@ from .full_pass import score_of, stats_of, summed, weight_of
 from .minibatches import Steps, make_steps
 from .plan import Plan
 from .rescue import NumericalTrouble
+from .selected import Selected
 
 log = logging.getLogger("xdeconv")
 CHECKED_ROWS = 1 << 14
@@ -49,6 +50,7 @@ class Workspace:
     empty: float
     said: str
     steps: Steps | None
+    selected: Selected | None = None
 
     @classmethod
     def of(
@@ -74,7 +76,20 @@ class Workspace:
         steps = None
         if size is not None:
             steps = make_steps(method, total, plan.options, plan.device, size, train.resident_bytes > 0, plan.tails)
-        return cls(plan, frame, raw, raw_held_out, method, dtype, train, held_out, total, empty, said, steps)
+        made = cls(plan, frame, raw, raw_held_out, method, dtype, train, held_out, total, empty, said, steps)
+        return made if plan.selection is None else made.around(None, 0, 0)
+
+    def around(self, proposal: Mixture | None, size: int, seed: int) -> Workspace:
+        """The same with the chances of rows drawn, where they are, from a mixture in the frame; or not yet."""
+        plan, shift, scale = self.plan, self.frame.shift.numpy(), self.frame.scale.numpy()
+        assert plan.selection is not None
+        if proposal is None and plan.selection.drawn:
+            return self
+        beside = None if plan.background is None else plan.background.transformed(-shift / scale, 1 / scale)
+        inside = plan.selection.transformed(-shift / scale, 1 / scale)
+        selected = Selected.of(inside, beside, proposal, size, seed, plan.device)
+        steps = None if self.steps is None else replace(self.steps, selected=selected)
+        return replace(self, selected=selected, steps=steps)
 
     @property
     def single(self) -> bool:
@@ -92,7 +107,9 @@ class Workspace:
         steps = self.steps
         if steps is not None:
             rows, tails = self.plan.batch_rows, self.plan.tails
-            steps = make_steps(method, self.total, steps.options, steps.device, rows, steps.recorded, tails)
+            steps = make_steps(
+                method, self.total, steps.options, steps.device, rows, steps.recorded, tails, self.selected
+            )
         return replace(self, method=method, steps=steps)
 
     def passed(self, state: Any, epoch: int, interim: Callable[[Any], None]) -> tuple[Any, float]:
@@ -102,12 +119,13 @@ class Workspace:
             numbers, factors, tails = state.numbers(), state.factors, self.plan.tails
             now = None if tails is None else tails.at(numbers)
             work = partial(
-                stats_of, parameters=state.parameters(), options=self.plan.options, factors=factors, tails=now
-            )
-            extra, heavy = len(numbers), tails is not None
-            packed = self.summed(self.train, work, Stats.size(k, d, extra, heavy))
-            whole = Stats(packed, k, d, heavy or factors is None, extra, heavy)
-            return self.method.update(state, whole, self.total), float(whole.loglik / whole.rows)
+                stats_of, parameters=state.parameters(), options=self.plan.options, factors=factors, tails=now,
+                selected=self.selected,
+            )  # fmt: skip
+            extra, heavy, unseen = len(numbers), tails is not None, self.selected is not None
+            packed = self.summed(self.train, work, Stats.size(k, d, extra, heavy, unseen))
+            whole = Stats(packed, k, d, heavy or factors is None, extra, heavy, unseen)
+            return self.method.update(state, whole, self.total), float(whole.loglik / whole.seen)
         self.steps.begin()
         for after in self.steps.run(state, self.part(epoch)):
             state = after
@@ -135,7 +153,8 @@ class Workspace:
     def score(self, mixture: Mixture, source: Source) -> float:
         """Mean log-likelihood per unit of weight over a source in the frame, by a mixture there."""
         parameters = mixture.scaled(self.plan.device)
-        work = partial(score_of, parameters=parameters, options=self.plan.options, tails=mixture.tails)
+        told = {"tails": mixture.tails, "selected": self.selected}
+        work = partial(score_of, parameters=parameters, options=self.plan.options, **told)
         total, weight = self.summed(source, work, 2).tolist()
         return total / weight
 

@@ -116,7 +116,8 @@ class EM(Method):
         """One update from the sums over a batch, or over all rows; ``total`` is the weight of the data set."""
         numbers, stats = stats, stats.for_em()
         n, V = stats.rows, state.covariances
-        lam = at_epoch(self.step, state.seen / total) * (n > 0).to(n.dtype)  # a batch of no weight changes nothing
+        lam, total = at_epoch(self.step, state.seen / total), numbers.complete(total)
+        lam = lam * (n > 0).to(n.dtype)  # a batch of no weight changes nothing
         shares = (1 - lam) * state.weights + lam * stats.masses(len(state.weights)) / n.clamp(min=SMALLEST)
         k, device = len(V), shares.device
         mass = shares[:k]
@@ -143,7 +144,7 @@ class EM(Method):
         if fixed.weights is not False:
             weights = share_among_free(weights, state.weights, fixed.on_weights(len(weights), k, device))
         extra = moved_numbers(state.extra, numbers, lam)
-        return EMState(weights, state.means + delta, shape.V, state.seen + n, shape.factors, extra)
+        return EMState(weights, state.means + delta, shape.V, state.seen + numbers.seen, shape.factors, extra)
 
     def with_numbers(self, state: EMState, numbers: Tensor) -> EMState:
         """The state with fitted numbers that belong to no component."""

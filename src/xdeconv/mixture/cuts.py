@@ -109,6 +109,10 @@ class Cuts(Selecting, Chances):
         """Nothing is drawn."""
         return False
 
+    def needs_noise(self, noisy: bool) -> bool:
+        """Where an edge is in errors, or the rows of the fit had some."""
+        return noisy or self.by_error
+
     def told(self) -> str:
         """Itself as text."""
         sides = [(f"{e.offset:g}", f"{e.slope:g} errors") for e in self.edges]

@@ -14,7 +14,7 @@ itself (which have q = alpha and g = G = 0): the rows that were rejected are bac
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -26,8 +26,10 @@ from ..kernels.parameters import Parameters
 from ..kernels.stats import Stats
 from ..rows.batch import Batch
 from .background import Background
+from .matrices import square_root
 
 Array = np.ndarray
+TRIES = 10_000
 MOST = 1e6  # rows that were rejected, for one that was kept, as far as EM is told
 
 
@@ -128,6 +130,68 @@ class Selecting(ABC):
     def told(self) -> str:
         """Itself as text that is the same whenever it is."""
 
+    def needs_noise(self, noisy: bool) -> bool:
+        """Whether what is kept cannot be told without the errors of rows.
+
+        Parameters
+        ----------
+        noisy : bool
+            Whether the rows of the fit had errors.
+
+        Returns
+        -------
+        bool
+        """
+        return noisy
+
+    def drawn_rows(self, draw: Callable[[int, np.random.Generator], Array], like: Batch, rng: Any) -> Array:
+        """Noisy rows that were kept, each drawn again until it was.
+
+        Parameters
+        ----------
+        draw : callable
+            From a number and a generator to true values (size, d).
+        like : Batch
+            Rows whose noise they have.
+        rng : numpy.random.Generator
+            Where randomness comes from.
+
+        Returns
+        -------
+        numpy.ndarray (n, d)
+        """
+        rows, left = np.empty((like.n, like.p)), np.arange(like.n)
+        for _ in range(TRIES):
+            if not len(left):
+                return rows
+            some = like.rows(torch.from_numpy(left))
+            x = self.noisy_rows(draw(len(left), rng), some, rng)
+            chance = self.probability(x).numpy()
+            kept = rng.random(len(left)) < chance
+            rows[left[kept]] = x.x.numpy().T[kept]
+            left = left[~kept]
+        raise ValueError(f"row {left[0]} was not kept in {TRIES} draws: its errors leave it almost no chance")
+
+    def noisy_rows(self, v: Array, like: Batch, rng: Any) -> Batch:
+        """Rows that observe true values with the noise of others.
+
+        Parameters
+        ----------
+        v : array (n, d)
+            True values.
+        like : Batch
+            Rows whose noise they have.
+        rng : numpy.random.Generator
+            Where randomness comes from.
+
+        Returns
+        -------
+        Batch
+        """
+        root = square_root(like.covariance().double().numpy())
+        x = v + np.einsum("npq,nq->np", root, rng.standard_normal(v.shape))
+        return replace(like, x=torch.from_numpy(x.T.copy()))
+
 
 class Chances(ABC):
     """The chance P_i that a row with the noise of row i is kept, for populations that are fitted."""
@@ -221,19 +285,3 @@ def standard_errors(batch: Batch) -> Tensor:
         return torch.zeros(batch.p, 1, dtype=torch.float64, device=batch.device)
     diagonal = [a * (a + 3) // 2 for a in range(batch.p)] if batch.full else list(range(batch.p))
     return batch.noise[diagonal].double().sqrt()
-
-
-def as_selecting(selection: Any, labels: Sequence[str] | None, d: int) -> Selecting | None:
-    """What a user gave for selection=: cuts, a function, or what a model carries."""
-    from .completeness import Completeness
-    from .cuts import Cut, resolved
-
-    if selection is None or isinstance(selection, Selecting):
-        return selection
-    some = [selection] if isinstance(selection, Cut) else selection
-    if isinstance(some, (list, tuple)) and some and all(isinstance(one, Cut) for one in some):
-        return resolved(some, labels, d)
-    if callable(selection) and not isinstance(selection, type):
-        return Completeness(selection)
-    wanted = "an xd.Cut(...), a list of them, an xd.Completeness(...), or a function of rows to probabilities"
-    raise ValueError(f"selection must be {wanted}, got {selection!r}")
