@@ -23,7 +23,7 @@ from ..rows.batch import Batch
 from .background import Background, Uniform
 from .selection import Chances, Kept, Population
 
-GROUP_DRAWS = 1 << 13  # of a group, at least: P is then known to 1 % of itself
+GROUP_DRAWS = 1 << 11  # of a group, at least: quasi-random ones, so that P is then known to 0.5 % of itself
 FEWEST = 1 << 15  # draws of a batch
 WIDER, BROAD = 2.0, 0.3  # a part of the draws comes from covariances so many times as large
 EVEN = 0.1  # of the proposal's weight is the same for all components
@@ -149,16 +149,18 @@ class Drawn(Chances):
         wanted = max(FEWEST, self.size * batch.n)
         m = 1 << max(0, int(np.ceil(np.log2(wanted / n))))
         # a common seed for all batches where they share one chance, for each its own otherwise
-        v, z, log_q = self._true(m * n, batch.d, batch.device, self.seed if modelled else self.seed + key)
+        groups, features = (_none(batch), _none(batch)) if alone else _grouped(batch, m)
+        v, z = self._true(m * n, batch.d, batch.device, self.seed if modelled else self.seed + key)
+        if not alone:
+            v, z = v[_places(groups, m)], z[_places(groups, m)]
         rows, seen = _observed(v, z, like if n > 1 else like.rows(slice(0, 1)), m, self.function if modelled else None)
         kept = self.function.probability(seen)
-        groups, features = (_none(batch), _none(batch)) if alone else _grouped(batch, m)
         proposal, beside = _proposal(self.proposal)
         rows = rows if self.proposal.background is None else replace(rows, background=self.proposal.background.log_density(rows))
         log_q = kernels.log_prob(*proposal, replace(rows, background=beside and beside.log_density(rows)))
         return Draws(rows, log_q, kept, groups, features, log_kept)
 
-    def _true(self, size: int, d: int, device: torch.device, seed: int) -> tuple[Tensor, Tensor, Any]:
+    def _true(self, size: int, d: int, device: torch.device, seed: int) -> tuple[Tensor, Tensor]:
         """True values (size, d) of the proposal, standard normals for their noise (size, d)."""
         engine = torch.quasirandom.SobolEngine(1 + 2 * d, scramble=True, seed=seed % (1 << 31))
         u = engine.draw(size, dtype=torch.float64).clamp(1e-12, 1 - 1e-12).to(device)
@@ -171,7 +173,7 @@ class Drawn(Chances):
         if isinstance(box, Uniform):
             low, high = (torch.tensor(edge, dtype=torch.float64, device=device) for edge in (box.low, box.high))
             v = torch.where((component == len(means))[:, None], low + (high - low) * u[:, 1 : 1 + d], v)
-        return v, torch.special.ndtri(u[:, 1 + d :]), None
+        return v, torch.special.ndtri(u[:, 1 + d :])
 
 
 def _proposal(population: Population) -> tuple[Parameters, Background | None]:
@@ -207,6 +209,17 @@ def _observed(v: Tensor, z: Tensor, like: Batch, m: int, function: Function | No
     noise = None if like.noise is None else like.noise if like.noise.shape[1] == 1 else like.noise.repeat(1, m)
     rows = Batch(x.T.contiguous(), noise, missing=like.missing)
     return rows, rows
+
+
+def _places(groups: Tensor, m: int) -> Tensor:
+    """Which of a sequence of draws is which (m n): those of a group follow each other, so that they fill space evenly."""
+    counts = (groups >= 0).sum(1)
+    place = torch.empty(m, int(counts.sum()), dtype=torch.int64, device=groups.device)
+    first = 0
+    for rows, count in zip(groups, counts.tolist(), strict=True):
+        place[:, rows[:count]] = first + torch.arange(m * count, device=groups.device).view(m, count)
+        first += m * count
+    return place.flatten()
 
 
 def _none(batch: Batch) -> Tensor:
