@@ -49,6 +49,10 @@ Background = Annotated[
     typer.Option(help="What else makes rows: COLUMN=LOW:HIGH,... of every column, or a model to hold fixed."),
 ]
 Tails = Annotated[str | None, typer.Option(help="Tails of Student's t instead of Gaussian ones: its nu, or fit.")]
+Selection = Annotated[
+    list[str] | None,
+    typer.Option(help="How rows were kept: a cut that made the table, as 'parallax_over_error > 5'. Repeatable."),
+]
 Offset = Annotated[
     list[str] | None, typer.Option(help="COLUMN=NUMBER or EXPRESSION to subtract: a zero point. Repeatable.")
 ]
@@ -253,6 +257,16 @@ def background(text: str | None, labels: Sequence[str]) -> Any:
         raise typer.BadParameter(
             f"{text!r} must be COLUMN=LOW:HIGH,...: {problem}", param_hint="--background"
         ) from None
+
+
+def selection(texts: Sequence[str] | None) -> Any:
+    """The cuts that --selection names."""
+    from ..mixture.cuts import parsed
+
+    try:
+        return None if not texts else [cut for text in texts for cut in parsed(text)]
+    except ValueError as problem:
+        raise typer.BadParameter(str(problem), param_hint="--selection") from None
 
 
 def tails(text: str | None) -> Any:

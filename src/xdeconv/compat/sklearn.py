@@ -73,6 +73,8 @@ class XDGMM(DensityMixin, BaseEstimator):
         Tails heavier than a Gaussian's, as :func:`xdeconv.fit` takes them.
     background : Uniform or Mixture, optional
         What else makes rows, with a weight that is fitted, as :func:`xdeconv.fit` takes it.
+    selection : Cut, sequence of Cut, Completeness or callable, optional
+        The chance with which rows were kept, as :func:`xdeconv.fit` takes it; ``score`` is then given that they were.
     max_iter : int, optional
         At most so many passes; by default as many as the method wants.
     batch_size : int, default 512
@@ -125,6 +127,7 @@ class XDGMM(DensityMixin, BaseEstimator):
         prior: Prior | None = None,
         background: Uniform | Mixture | None = None,
         tails: StudentT | float | None = None,
+        selection: Any = None,
         max_iter: int | None = None,
         batch_size: int = 512,
         n_init: int = 1,
@@ -149,6 +152,7 @@ class XDGMM(DensityMixin, BaseEstimator):
         self.prior = prior
         self.background = background
         self.tails = tails
+        self.selection = selection
         self.max_iter = max_iter
         self.batch_size = batch_size
         self.n_init = n_init
@@ -221,6 +225,7 @@ class XDGMM(DensityMixin, BaseEstimator):
             log_prior=log_prior,
             background=self.background,
             tails=self.tails,
+            selection=self.selection,
             validation=validation,
             covariance=self._covariance(),
             method=self._method(X, noise, error, d, weight),

@@ -16,6 +16,7 @@ from ..rows.cutting import permutation
 from ..rows.data import ArraySource, Source
 from .beside import beside
 from .plan import hold_out
+from .selected import selected_by
 
 
 @dataclass(frozen=True)
@@ -76,9 +77,13 @@ def _scored(
     shift, variance = first.mean(), np.diag(first.covariance())
     scale = np.sqrt(np.where(variance > 0, variance, 1.0))
     moved = source.standardized(torch.from_numpy(shift), torch.from_numpy(scale), device, dtype).arranged(None, 0)
-    parameters = [mixture.transformed(-shift / scale, 1 / scale).scaled(device) for mixture in mixtures]
+    framed = [mixture.transformed(-shift / scale, 1 / scale) for mixture in mixtures]
+    parameters = [mixture.scaled(device) for mixture in framed]
+    selected = [selected_by(mixture, device) for mixture in framed]
     for batch in moved.batches(0):
-        rows = [kernels.log_prob(*p, batch, options or kernels.Options()).double().cpu().numpy() for p in parameters]
+        logs = [kernels.log_prob(*p, batch, options or kernels.Options()).double() for p in parameters]
+        gains = [0.0 if s is None else s.gain(p, batch) for p, s in zip(parameters, selected, strict=True)]
+        rows = [(row + gain).cpu().numpy() for row, gain in zip(logs, gains, strict=True)]
         yield np.ones(batch.n) if batch.weight is None else batch.weight.double().cpu().numpy(), np.stack(rows)
 
 

@@ -15,7 +15,7 @@ from ..mixture.background import Background, Rows
 from ..mixture.given_selection import as_selecting
 from ..mixture.selection import Chances, Population, Selecting, refuse_rejected
 from ..rows.batch import Batch
-from ..rows.data import Source
+from ..rows.data import ArraySource, Source
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,16 @@ class Selected:
 
     def _population(self, parameters: Parameters) -> Population:
         return Population(parameters.to(dtype=torch.float64), self.background)
+
+
+JUDGED = 64  # draws per row, where chances are averages
+
+
+def selected_by(mixture: Mixture, device: torch.device) -> Selected | None:
+    """The chances of rows by a mixture's own selection; None where it has none."""
+    if mixture.selection is None:
+        return None
+    return Selected.of(mixture.selection, mixture.background, mixture, JUDGED, 0, device)
 
 
 _NOTHING = Parameters(torch.zeros(0), torch.zeros(0, 0), torch.zeros(0, 0, 0))
@@ -81,3 +91,33 @@ def refuse_all_rejected(selection: Selecting | None, *sources: Source | None) ->
         for batch in source.arranged(None, 0).batches(0) if source is not None else ():
             refuse_rejected(selection, batch.to("cpu", torch.float64), first)  # type: ignore[arg-type]
             first += batch.n
+
+
+LITTLE = 1e-3  # of what it stands for, that is kept: too little to be corrected for
+LOOKED_AT = 1 << 14  # rows of a stream
+
+
+def selection_notes(mixture: Mixture, source: Source, seed: int, drawn: str | None) -> tuple[str, ...]:
+    """What must be said of a fit to rows that were selected: of the draws, and what little was kept of."""
+    selected = selected_by(mixture, torch.device("cpu"))
+    if selected is None:
+        return ()
+    whole = isinstance(source, ArraySource)
+    batch = (source.batch if isinstance(source, ArraySource) else source.sample(LOOKED_AT, seed)).to(
+        "cpu", torch.float64
+    )
+    kept = selected.chances.kept(mixture.population(), batch)
+    notes = [] if drawn is None else [drawn]
+    chance = kept.log_chance.exp()
+    if bool((chance < LITTLE).any()):
+        row, count = int(chance.argmin()), int((chance < LITTLE).sum())
+        more = f" (and {count - 1} more)" if count > 1 else ""
+        which = f"row {row}{more}" if whole else f"{count} rows of a sample"
+        rare = f"a row with such errors is kept with a chance of {float(chance.min()):.1g} by this mixture"
+        notes.append(f"{which}: {rare}, too little to be corrected for")
+    w = torch.ones(batch.n, dtype=torch.float64) if batch.weight is None else batch.weight.double()
+    shares = mixture.population().parameters.log_weights.exp()
+    part = (kept.q / ((w / chance.clamp(min=1e-300)).sum() * shares).clamp(min=1e-300)).view(mixture.k, -1).mean(1)
+    for j in (part < LITTLE).nonzero()[:, 0].tolist():
+        notes.append(f"component {j}: only {float(part[j]):.1g} of it was kept, so that its weight is hardly known")
+    return tuple(notes)

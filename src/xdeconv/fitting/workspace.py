@@ -153,8 +153,9 @@ class Workspace:
     def score(self, mixture: Mixture, source: Source) -> float:
         """Mean log-likelihood per unit of weight over a source in the frame, by a mixture there."""
         parameters = mixture.scaled(self.plan.device)
-        told = {"tails": mixture.tails, "selected": self.selected}
-        work = partial(score_of, parameters=parameters, options=self.plan.options, **told)
+        work = partial(
+            score_of, parameters=parameters, options=self.plan.options, tails=mixture.tails, selected=self.selected
+        )
         total, weight = self.summed(source, work, 2).tolist()
         return total / weight
 

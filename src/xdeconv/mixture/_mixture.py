@@ -58,8 +58,8 @@ class Mixture(Questions, Writing):
     structure : str
         What its covariances were fitted as: full, tied, diagonal, spherical or low-rank:R.
     selection : Cut, sequence of Cut, Completeness or callable, optional
-        How rows were selected. The mixture is that of all rows, kept or not, and so are all answers but ``score``, which
-        is given that rows were kept, and ``sample(selected=True)``. Marginals and conditions have none.
+        How rows were selected. The mixture is that of all rows, kept or not, and so are all answers but ``score``,
+        which is given that rows were kept, and ``sample(selected=True)``. Marginals and conditions have none.
 
     Examples
     --------

@@ -1,13 +1,13 @@
 """Any selection function: the chance that a row was kept as an average over rows that are drawn once and kept.
 
 Draws x' of a proposal q stay where they are while a population p is fitted: P is the mean of omega p / q over them, so
-that it is smooth in the parameters and repeatable, and its derivatives are the sums of the same draws with these weights.
+that it is smooth in the parameters and repeatable, and its derivatives are sums of the same draws with these weights.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -36,6 +36,8 @@ class Completeness(Selecting):
         A model of the noise given the true value, for noise that depends on it (of faint stars, say): from true values
         (n, d) to variances (n, d) or covariances (n, d, d). The chance to be kept is then that of the whole population,
         the same for all rows; otherwise it is that of rows with the noise of each.
+    shift, scale : tuple of float, optional
+        Of coordinates other than those that the functions know, which a fit sets.
 
     Examples
     --------
@@ -59,7 +61,7 @@ class Completeness(Selecting):
         """Chances are averages over draws."""
         return True
 
-    def told(self) -> str:
+    def told(self, labels: Sequence[str] | None = None) -> str:
         """The names of its functions, and what they are made of."""
         return "Completeness(" + ", ".join(_named(f) for f in (self.function, self.noise) if f is not None) + ")"
 
@@ -76,7 +78,9 @@ class Completeness(Selecting):
         return Completeness(self.function, self.noise, *moved)
 
     def _frame(self, d: int) -> tuple[Array, Array]:
-        return np.zeros(d) if self.shift is None else np.array(self.shift), np.ones(d) if self.scale is None else np.array(self.scale)  # noqa: E501
+        return np.zeros(d) if self.shift is None else np.array(self.shift), np.ones(
+            d
+        ) if self.scale is None else np.array(self.scale)
 
     def probability(self, batch: Batch) -> Tensor:
         """omega (n,), checked."""
@@ -92,7 +96,9 @@ class Completeness(Selecting):
         except (TypeError, ValueError) as problem:
             raise ValueError(f"selection must return probabilities, got {found!r}") from problem
         if chance.shape != (len(X),):
-            raise ValueError(f"selection returned an array of shape {chance.shape} for {len(X)} rows: it must be ({len(X)},)")
+            raise ValueError(
+                f"selection returned an array of shape {chance.shape} for {len(X)} rows: it must be ({len(X)},)"
+            )
         bad = ~((chance >= 0) & (chance <= 1))
         if bad.any():
             row = int(bad.argmax())
@@ -145,7 +151,7 @@ class Lost(Selecting):
         """Nothing can be."""
         return False
 
-    def told(self) -> str:
+    def told(self, labels: Sequence[str] | None = None) -> str:
         """That it is not known."""
         return "a function that is not known"
 
@@ -167,7 +173,9 @@ class Lost(Selecting):
 
 
 def _lost() -> ValueError:
-    return ValueError("the rows of this model were selected by a function, which a file cannot hold: give selection= again")
+    return ValueError(
+        "the rows of this model were selected by a function, which a file cannot hold: give selection= again"
+    )
 
 
 def _takes_errors(function: Callable[..., Any]) -> bool:
@@ -184,5 +192,8 @@ def _named(function: Callable[..., Any]) -> str:
     """A function by name and content, so that another one of the same name is another."""
     if not isinstance(function, FunctionType):
         return type(function).__name__
-    code = function.__code__.co_code + repr([c for c in function.__code__.co_consts if isinstance(c, (int, float, str))]).encode()  # noqa: E501
+    code = (
+        function.__code__.co_code
+        + repr([c for c in function.__code__.co_consts if isinstance(c, (int, float, str))]).encode()
+    )
     return f"{function.__module__}.{function.__qualname__} {checksum(np.frombuffer(code, 'u1'))}"

@@ -61,8 +61,11 @@ class Cut:
             raise ValueError(f"Cut({self.coordinate!r}) keeps nothing: above={self.above:g} and below={self.below:g}")
 
     def __repr__(self) -> str:
-        edges = {"above": self.above, "below": self.below, "over_error": self.over_error or None}
-        return f"Cut({self.coordinate!r}, {', '.join(f'{n}={v:g}' if n != 'over_error' else f'{n}=True' for n, v in edges.items() if v is not None)})"  # noqa: E501
+        sides = [
+            f"{name}={edge:g}" for name, edge in (("above", self.above), ("below", self.below)) if edge is not None
+        ]
+        words = [repr(self.coordinate), *sides, *(["over_error=True"] if self.over_error else [])]
+        return f"Cut({', '.join(words)})"
 
 
 class Edge(NamedTuple):
@@ -113,11 +116,9 @@ class Cuts(Selecting, Chances):
         """Where an edge is in errors, or the rows of the fit had some."""
         return noisy or self.by_error
 
-    def told(self) -> str:
+    def told(self, labels: Sequence[str] | None = None) -> str:
         """Itself as text."""
-        sides = [(f"{e.offset:g}", f"{e.slope:g} errors") for e in self.edges]
-        words = [a if not e.slope else b if not e.offset else f"{a} + {b}" for e, (a, b) in zip(self.edges, sides, strict=True)]  # noqa: E501
-        return " & ".join(f"column {e.coordinate} {'>' if e.lower else '<'} {w}" for e, w in zip(self.edges, words, strict=True))  # noqa: E501
+        return " & ".join(_told(edge, labels) for edge in self.edges)
 
     def sides(self, batch: Batch) -> Sides:
         """The edges that rows have.
@@ -150,7 +151,8 @@ class Cuts(Selecting, Chances):
 
     def transformed(self, shift: Array, scale: Array) -> Cuts:
         """The cuts of shift + scale * v."""
-        return Cuts(tuple(_moved(edge, float(shift[edge.coordinate]), float(scale[edge.coordinate])) for edge in self.edges))  # noqa: E501
+        ends = [(float(shift[edge.coordinate]), float(scale[edge.coordinate])) for edge in self.edges]
+        return Cuts(tuple(_moved(edge, *end) for edge, end in zip(self.edges, ends, strict=True)))
 
     def around(self, proposal: Population, size: int, seed: int) -> Cuts:
         """Itself: nothing is drawn."""
@@ -181,7 +183,11 @@ class Cuts(Selecting, Chances):
         logs = []
         for rows in batch.chunks(_rows(population)):
             inside, log_chance = self._of(population, rows)
-            w = torch.ones(rows.n, dtype=torch.float64, device=rows.device) if rows.weight is None else rows.weight.double()
+            w = (
+                torch.ones(rows.n, dtype=torch.float64, device=rows.device)
+                if rows.weight is None
+                else rows.weight.double()
+            )
             share = (population.parameters.log_weights - log_chance[:, None]).exp()
             share = share * (w.sum()[None] if len(share) == 1 else w)[:, None]
             q += (share * inside.value).sum(0)
@@ -237,6 +243,14 @@ def _moved(edge: Edge, shift: float, scale: float) -> Edge:
     """An edge of shift + scale * v, whose errors are abs(scale) times as large."""
     lower = edge.lower if scale > 0 else not edge.lower
     return Edge(edge.coordinate, lower, shift + scale * edge.offset, edge.slope if scale > 0 else -edge.slope)
+
+
+def _told(edge: Edge, labels: Sequence[str] | None) -> str:
+    name = labels[edge.coordinate] if labels else f"column {edge.coordinate}"
+    if not edge.offset and edge.slope:
+        return f"{name} / error {'>' if edge.lower else '<'} {edge.slope:g}"
+    more = f" + {edge.slope:g} error" if edge.slope else ""
+    return f"{name} {'>' if edge.lower else '<'} {edge.offset:g}{more}"
 
 
 def _rows(population: Population) -> int:

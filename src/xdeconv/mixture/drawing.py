@@ -2,8 +2,8 @@
 
 With few draws per row the logarithm of a mean is biased, so rows share theirs. Where all rows have one noise, all draws
 are of all rows. Otherwise rows are split by medians of their noise into groups with some thousands of draws each, in
-which P is taken as linear in the logarithms of the noise: a linear smoother, P = H y with y the mean of omega p / q over
-a row's own draws. Its derivatives are then sums over the draws with weights y_l (H^T (w / P))_i.
+which P is taken as linear in the logarithms of the noise: a linear smoother, P = H y with y the mean of omega p / q
+over a row's own draws. Its derivatives are then sums over the draws with weights y_l (H^T (w / P))_i.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ REMEMBERED = 1 << 26  # numbers of draws that are kept between passes
 class Function(Protocol):
     """What draws need of a selection function."""
 
-    noise: Any
+    @property
+    def noise(self) -> Any: ...
 
     def probability(self, batch: Batch) -> Tensor: ...
 
@@ -155,9 +156,9 @@ class Drawn(Chances):
             v, z = v[_places(groups, m)], z[_places(groups, m)]
         rows, seen = _observed(v, z, like if n > 1 else like.rows(slice(0, 1)), m, self.function if modelled else None)
         kept = self.function.probability(seen)
-        proposal, beside = _proposal(self.proposal)
-        rows = rows if self.proposal.background is None else replace(rows, background=self.proposal.background.log_density(rows))
-        log_q = kernels.log_prob(*proposal, replace(rows, background=beside and beside.log_density(rows)))
+        proposal, box = _proposal(self.proposal)
+        log_q = kernels.log_prob(*proposal, _beside(rows, box))
+        rows = _beside(rows, self.proposal.background)
         return Draws(rows, log_q, kept, groups, features, log_kept)
 
     def _true(self, size: int, d: int, device: torch.device, seed: int) -> tuple[Tensor, Tensor]:
@@ -198,12 +199,21 @@ def _observed(v: Tensor, z: Tensor, like: Batch, m: int, function: Function | No
     n = like.n
     if function is not None:
         S = torch.from_numpy(function.covariances(v.cpu().numpy())).to(v)
-        x = v + (torch.linalg.cholesky_ex(S + 1e-300 * torch.eye(v.shape[1]).to(v))[0].nan_to_num(0.0) @ z[..., None])[..., 0]
+        x = (
+            v
+            + (torch.linalg.cholesky_ex(S + 1e-300 * torch.eye(v.shape[1]).to(v))[0].nan_to_num(0.0) @ z[..., None])[
+                ..., 0
+            ]
+        )
         lower = torch.tril_indices(v.shape[1], v.shape[1])
         packed = S[:, lower[0], lower[1]].T.contiguous()
         return Batch(v.T.contiguous()), Batch(x.T.contiguous(), packed)
     S = like.covariance()
-    root = torch.from_numpy(np.linalg.cholesky(S.cpu().numpy() + 1e-300 * np.eye(like.p))) if like.full else S.clamp(min=0.0).sqrt()
+    root = (
+        torch.from_numpy(np.linalg.cholesky(S.cpu().numpy() + 1e-300 * np.eye(like.p)))
+        if like.full
+        else S.clamp(min=0.0).sqrt()
+    )
     x = v.view(m, n, -1) + torch.einsum("npq,mnq->mnp", root.to(v).expand(n, -1, -1), z.view(m, n, -1))
     x = torch.where(like.x.T.isnan(), torch.nan, x).reshape(m * n, -1)
     noise = None if like.noise is None else like.noise if like.noise.shape[1] == 1 else like.noise.repeat(1, m)
@@ -212,7 +222,7 @@ def _observed(v: Tensor, z: Tensor, like: Batch, m: int, function: Function | No
 
 
 def _places(groups: Tensor, m: int) -> Tensor:
-    """Which of a sequence of draws is which (m n): those of a group follow each other, so that they fill space evenly."""
+    """Which of a sequence of draws is which (m n): those of a group follow each other, and fill space evenly."""
     counts = (groups >= 0).sum(1)
     place = torch.empty(m, int(counts.sum()), dtype=torch.int64, device=groups.device)
     first = 0
@@ -220,6 +230,10 @@ def _places(groups: Tensor, m: int) -> Tensor:
         place[:, rows[:count]] = first + torch.arange(m * count, device=groups.device).view(m, count)
         first += m * count
     return place.flatten()
+
+
+def _beside(rows: Batch, background: Background | None) -> Batch:
+    return rows if background is None else replace(rows, background=background.log_density(rows))
 
 
 def _none(batch: Batch) -> Tensor:
@@ -240,7 +254,9 @@ def _grouped(batch: Batch, m: int) -> tuple[Tensor, Tensor]:
     for g, rows in enumerate(groups):
         index[g, : len(rows)] = rows
         inside = features[rows] - features[rows].mean(0)
-        linear[g, : len(rows)] = torch.cat([torch.ones_like(inside[:, :1]), inside / inside.std(0, correction=0).clamp(min=1e-6)], 1)  # noqa: E501
+        linear[g, : len(rows)] = torch.cat(
+            [torch.ones_like(inside[:, :1]), inside / inside.std(0, correction=0).clamp(min=1e-6)], 1
+        )
     return index, linear
 
 
@@ -253,14 +269,9 @@ def _features(batch: Batch) -> Tensor:
     if batch.full:
         a, b = np.tril_indices(batch.p, -1)
         told.append(S[:, a, b] / (variance[:, a] * variance[:, b]).clamp(min=1e-300).sqrt())
-    both = torch.where(torch.cat([_alive(batch, told[0]), *told[1:]], 1).isnan(), 0.0, torch.cat([_alive(batch, told[0]), *told[1:]], 1))  # noqa: E501
+    both = torch.cat([torch.where(batch.x.T.isnan(), 0.0, told[0]), *told[1:]], 1).nan_to_num(0.0)
     spread = both.std(0, correction=0)
     return (both[:, spread > 1e-9] - both[:, spread > 1e-9].mean(0)) / spread[spread > 1e-9]
-
-
-def _alive(batch: Batch, logs: Tensor) -> Tensor:
-    """Logarithms of variances, 0 where the value is missing."""
-    return torch.where(batch.x.T.isnan(), 0.0, logs)
 
 
 def _halved(rows: Tensor, features: Tensor, most: int) -> Sequence[Tensor]:

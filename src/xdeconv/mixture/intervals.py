@@ -45,7 +45,9 @@ def box(low: Tensor, high: Tensor, T: Tensor) -> Box:
             slope[..., a] = slope[..., a] + f
             pull[..., a] = pull[..., a] + f * _finite(edge[..., a])
         for b in range(a):
-            corners = [(s * t, one, two) for s, one in ((1.0, high), (-1.0, low)) for t, two in ((1.0, high), (-1.0, low))]
+            corners = [
+                (s * t, one, two) for s, one in ((1.0, high), (-1.0, low)) for t, two in ((1.0, high), (-1.0, low))
+            ]
             H = sum(sign * _at(_pair(one, two, a, b), [a, b], low, high, T) for sign, one, two in corners)
             curvature[..., a, b] = curvature[..., b, a] = H
     own = T.diagonal(dim1=-2, dim2=-1)
@@ -69,7 +71,9 @@ def share(low: Tensor, high: Tensor, T: Tensor) -> Tensor:
 
 def _correlated(low: Tensor, high: Tensor, r: Tensor) -> Tensor:
     """What a correlation r adds to the share of two coordinates: the integral of the density at corners up to r."""
-    nodes, weights = (torch.tensor(t, dtype=low.dtype, device=low.device) for t in np.polynomial.legendre.leggauss(NODES))
+    nodes, weights = (
+        torch.tensor(t, dtype=low.dtype, device=low.device) for t in np.polynomial.legendre.leggauss(NODES)
+    )
     top = torch.asin(r.clamp(-1.0, 1.0))[..., None]
     angle = top * (nodes + 1) / 2
     sine, square = torch.sin(angle), torch.cos(angle) ** 2
@@ -98,7 +102,9 @@ def _at(edge: Tensor, which: list[int], low: Tensor, high: Tensor, T: Tensor) ->
     t, S = _finite(edge[..., which]), T[..., which, :][..., which]
     L = torch.linalg.cholesky_ex(S)[0]
     z = torch.linalg.solve_triangular(L, t[..., None], upper=False)
-    log_density = -0.5 * (z * z).sum((-2, -1)) - L.diagonal(dim1=-2, dim2=-1).log().sum(-1) - len(which) * np.log(2 * np.pi) / 2
+    log_density = (
+        -0.5 * (z * z).sum((-2, -1)) - L.diagonal(dim1=-2, dim2=-1).log().sum(-1) - len(which) * np.log(2 * np.pi) / 2
+    )
     inside = torch.ones_like(log_density)
     if rest:
         half = torch.linalg.solve_triangular(L, T[..., which, :][..., rest], upper=False)

@@ -111,6 +111,42 @@ class Questions(Components):
             raise ValueError("X has no rows to score" if not first else "the rows have no weight in all")
         return total / weights
 
+    def kept_probability(
+        self, X: Any, noise: Any = None, *, error: Any = None, selection: Any = None,
+    ) -> Array:  # fmt: skip
+        """The chance that a row with the noise and the gaps of each row would have been kept, whatever its values.
+
+        Parameters
+        ----------
+        X : array_like, table, path, Source or Batch
+            The rows.
+        noise, error : array_like, optional
+            As in :meth:`log_prob`.
+        selection : Cut, sequence of Cut, Completeness or callable, optional
+            How rows are selected; by default the mixture's own.
+
+        Returns
+        -------
+        numpy.ndarray
+            (n,); 1 for a mixture without a selection.
+
+        Examples
+        --------
+        >>> from xdeconv import Cut, Mixture
+        >>> mixture = Mixture([1.0], [[1.0]], [[[1.0]]], selection=Cut(0, above=1.0))
+        >>> mixture.kept_probability([[2.0]])
+        array([0.5])
+        """
+        kept = self.selection if selection is None else as_selecting(selection, self.labels, self.d)
+        chances = None if kept is None else kept.around(self.population(), SCORED, 0)
+
+        def chance(_: Parameters, batch: Batch) -> Tensor:
+            if chances is None:
+                return torch.ones(batch.n, dtype=torch.float64)
+            return chances.log_chance(self.population(), batch).exp()
+
+        return self._each(chance, X, noise, error=error, device="cpu")
+
     def responsibilities(
         self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None, log_prior: Any = None,
         background: Any = None, device: Any = None, dtype: Any = None,) -> Array:  # fmt: skip

@@ -8,13 +8,13 @@ It is given the row's own noise, which must not depend on the true value: then a
 alpha_j P_ij the part of P_i that component j makes, the rows that a survey would keep are shared as s_ij =
 alpha_j P_ij / P_i, and the derivatives of log P_i are the mean of those of log p over the rows kept. So the sums that
 methods learn from are those of the rows less those of the rows kept, in the mean, plus 1 / P_i rows of the mixture
-itself (which have q = alpha and g = G = 0): the rows that were rejected are back, and EM and gradients stay as they are.
+itself, which have q = alpha and g = G = 0: the rows that were rejected are back, and methods stay as they are.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -127,8 +127,18 @@ class Selecting(ABC):
         """
 
     @abstractmethod
-    def told(self) -> str:
-        """Itself as text that is the same whenever it is."""
+    def told(self, labels: Sequence[str] | None = None) -> str:
+        """Itself as text that is the same whenever it is.
+
+        Parameters
+        ----------
+        labels : sequence of str, optional
+            Names of the coordinates.
+
+        Returns
+        -------
+        str
+        """
 
     def needs_noise(self, noisy: bool) -> bool:
         """Whether what is kept cannot be told without the errors of rows.
