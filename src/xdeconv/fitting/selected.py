@@ -65,7 +65,7 @@ def choose_selection(
 ) -> Selecting | None:
     """The selection function: the user's, or that of the mixture that a fit starts from; refused before any work."""
     if selection is None:
-        chosen = None if given is None else given.selection
+        chosen = given.selection if isinstance(given, Mixture) else None
     else:
         chosen = as_selecting(selection, labels or source.labels, source.dim)
     if chosen is None:
