@@ -74,7 +74,12 @@ def result_of(workspace: Workspace, state: FitState, interrupted: bool) -> FitRe
         background=plan.background,
         selection=plan.selection,
     )
-    notes = (*state.notes, *_shortfall(workspace, state, interrupted), *cannot_tell(mixture, workspace.raw))
+    notes = (
+        *workspace.raw.notes,
+        *state.notes,
+        *_shortfall(workspace, state, interrupted),
+        *cannot_tell(mixture, workspace.raw),
+    )
     notes += selection_notes(mixture, workspace.raw, plan.seed, _drawn(workspace, state))
     meta: dict[str, Any] = {
         "fit": state.settings, "epochs": len(state.history), "loglik": loglik, "validation": validation,
