@@ -17,9 +17,9 @@ from .. import kernels
 from ..kernels import Groups
 from ..kernels.options import DEFAULT, Options
 from ..kernels.parameters import Parameters
-from ..methods.prior import Prior
 from ..rows.batch import Batch
-from .trials import em_step, penalty
+from .aim import ANY, Aim
+from .trials import em_step
 
 PAIRS = 100_000  # of row and component that a pass of all starts may cost
 MOST_STARTS = 24
@@ -32,7 +32,7 @@ def contest(
     batch: Batch,
     k: int,
     fewest: int,
-    prior: Prior | None = None,
+    aim: Aim = ANY,
     options: Options = DEFAULT,
 ) -> list[Parameters]:
     """The best starts, each after some EM passes over a batch, the best first; as many start as passes are cheap.
@@ -47,8 +47,8 @@ def contest(
         Components of a start.
     fewest : int
         Starts, at least: where no more would be cheap.
-    prior : Prior, optional
-        Of all rows of the batch.
+    aim : Aim
+        Of all rows of the batch: its prior and structure.
     options : Options
         How kernels compute.
 
@@ -62,20 +62,18 @@ def contest(
     parameters = Parameters(*(torch.stack(tensors) for tensors in parts))
     rows = kernels.for_groups(batch, parameters.d, options)
     for passes, most in HEATS:
-        parameters = _heat(parameters, rows, passes, most, prior)
+        parameters = _heat(parameters, rows, passes, most, aim)
     return [Parameters(*tensors) for tensors in zip(*parameters, strict=True)]
 
 
-def _heat(
-    parameters: Parameters, rows: kernels.RowsForGroups, passes: int, most: int, prior: Prior | None
-) -> Parameters:
+def _heat(parameters: Parameters, rows: kernels.RowsForGroups, passes: int, most: int, aim: Aim) -> Parameters:
     """The best of some starts after some passes, the best first."""
     total = float(rows.batch.total_weight())
     for _ in range(passes):
         sums = kernels.accumulate_groups(*parameters, rows, _all_rows(rows.batch, parameters))
-        parameters = em_step(parameters, sums, total, prior)
+        parameters = em_step(parameters, sums, total, aim)
     last = kernels.accumulate_groups(*parameters, rows, _all_rows(rows.batch, parameters))
-    loglik = last.loglik.cpu() + penalty(parameters, prior)
+    loglik = last.loglik.cpu() + aim.log_density(parameters)
     value = torch.where(loglik.isfinite(), loglik, -torch.inf)
     value, best = value.sort(descending=True, stable=True)
     unlike = value.diff(prepend=value.new_full((1,), torch.inf)).abs() > SAME * total / rows.batch.n
