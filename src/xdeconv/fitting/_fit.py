@@ -17,6 +17,7 @@ from ..mixture._mixture import Mixture
 from ..mixture.asking import remembered
 from ..mixture.background import Rows
 from ..mixture.coordinates import checked_names
+from ..mixture.inflation import Inflation
 from ..mixture.tails import StudentT
 from ..rows.batch import Batch
 from ..rows.checks import refuse_unobserved
@@ -29,6 +30,7 @@ from .beside import as_background, held_out_beside
 from .checkpoint import Checkpoint, as_checkpoint
 from .choosing import chosen_components
 from .history import Callback
+from .inflating import choose_inflation, grouped_data, held_out_grouped
 from .initial import Start
 from .loop import run
 from .memory import refuse_too_little
@@ -69,6 +71,7 @@ def fit(
     covariance: Structure | str | None = None,
     background: Any = None,
     tails: StudentT | float | None = None,
+    inflation: Inflation | None = None,
     mixture: Mixture | None = None,
     start: Start | str = "kmeans",
     restarts: int = 1,
@@ -127,6 +130,9 @@ def fit(
     tails : StudentT or float, optional
         Tails of all components that are heavier than a Gaussian's: :class:`xdeconv.StudentT`, whose nu is fitted unless
         it is given. There are no moves then.
+    inflation : Inflation, optional
+        Factors on errors that are too small, one per observed coordinate or per coordinate and group of rows, fitted
+        with the mixture: :class:`xdeconv.Inflation`. By default those of ``mixture``, if it has any.
     mixture : Mixture, optional
         What to start from, instead of a start of its own.
     start : Start or str, default "kmeans"
@@ -187,6 +193,7 @@ def fit(
     """
     if columns is not None:
         data = open_catalog(data, columns)
+    data = grouped_data(data, inflation, mixture)
     arrays = {"noise": noise, "error": error, "projection": projection, "weight": weight}
     source = as_source(data, cache != "none", **arrays, log_prior=log_prior, label=label)
     facts = remembered(data if isinstance(data, (Source, Batch)) else source)
@@ -196,8 +203,9 @@ def fit(
     if mixture is None and isinstance(source, ArraySource) and not looked_at:
         refuse_unobserved(source.batch, source.labels if labels is None else labels)
     source, beside = as_background(background, source, mixture)
+    source, wider = choose_inflation(inflation, source, source.labels if labels is None else labels, mixture)
     source, held_out = hold_out(source, validation, seed)
-    held_out = held_out_beside(held_out, beside)
+    held_out = held_out_grouped(held_out_beside(held_out, beside), wider)
     if held_out is not None:
         log.info("%s rows to fit, %s rows held out", f"{source.rows:,}", f"{held_out.rows:,}")
     if mixture is not None and restarts > 1:
@@ -213,7 +221,8 @@ def fit(
         settings = {"start": start, "restarts": restarts, "seed": seed, "method": method, "moves": moves,
                     "batch_rows": batch_rows, "epochs": epochs, "tol": tol, "standardize": standardize, "cache": cache,
                     "device": device, "dtype": dtype, "options": options,
-                    "background": None if isinstance(beside, Rows) else beside, "tails": tails}  # fmt: skip
+                    "background": None if isinstance(beside, Rows) else beside, "tails": tails,
+                    "inflation": inflation}  # fmt: skip
         components, note = chosen_components(fit, source, settings)
         said = (note,)
     k = count_components(components, mixture, source)
@@ -248,6 +257,7 @@ def fit(
         facts=facts,
         background=beside,
         tails=heavier,
+        inflation=wider,
         said=said,
     )
     refuse_too_little(plan, source, held_out)

@@ -18,6 +18,7 @@ from ..methods.accelerated import DOUBLE, SINGLE
 from ..methods.structures import FULL
 from ..mixture._mixture import Mixture, refuse_no_mixture
 from ..mixture.background import Background
+from ..mixture.inflation import Inflated
 from ..mixture.tails import StudentT
 from ..rows.data import ArraySource, Source, as_source
 from ..rows.resident import Cache
@@ -63,6 +64,7 @@ class Plan:
     facts: Mapping[str, Any] = field(default_factory=dict)
     background: Background | None = None
     tails: StudentT | None = None
+    inflation: Inflated | None = None
     said: tuple[str, ...] = ()
 
     def settings(self, source: Source, held_out: Source | None) -> dict[str, Any]:
@@ -78,6 +80,7 @@ class Plan:
             "dtype": str(self.dtype), "data": stamp_of(source),
             "validation": None if held_out is None else stamp_of(held_out), "background": told(self.background),
             "tails": None if self.tails is None else repr(self.tails),
+            "inflation": None if self.inflation is None else repr(self.inflation),
         }  # fmt: skip
 
     def method_for(self, dtype: torch.dtype) -> Method:
