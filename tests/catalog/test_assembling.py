@@ -17,6 +17,8 @@ import xdeconv as xd
 from xdeconv.catalog import reading, stream
 from xdeconv.catalog.assembling import assemble
 from xdeconv.catalog.bad_rows import bad_rows
+from xdeconv.catalog.latitudes import cosines
+from xdeconv.catalog.readers import numbers
 from xdeconv.catalog.readers.parquet import ParquetTable
 from xdeconv.catalog.recipe import Deviation, Frame, Quantity, Recipe
 from xdeconv.catalog.transforms import Plain
@@ -48,7 +50,7 @@ def packed(S):
 
 
 @pytest.mark.parametrize("single", [False, True])
-@pytest.mark.parametrize("rows", [1, 255, 256, 257, 40_000])
+@pytest.mark.parametrize("rows", [1, 511, 512, 513, 40_000])
 def test_the_kernel_is_the_dense_product(rows, single):
     columns = {name: np.asarray(c) for name, c in gaia_like(rows, missing=True).items()}
     recipe = xd.open(columns, COLUMNS).recipe
@@ -77,6 +79,23 @@ def test_derived_features_have_slopes_of_each_row():
     x, S = dense(recipe, columns, 500)
     np.testing.assert_array_equal(found.x, x.T)
     np.testing.assert_allclose(found.noise, packed(S), rtol=1e-9, atol=1e-25)
+
+
+@pytest.mark.parametrize("skip", [0, 3, 8, 13])
+@pytest.mark.parametrize("number", [np.float32, np.float64])
+def test_nulls_become_nan_from_any_row_on(number, skip):
+    rng = np.random.default_rng(skip)
+    column = pa.array(rng.normal(size=1000).astype(number), mask=rng.random(1000) < 0.3).slice(skip, 900)
+    found = numbers(pa.record_batch([column], ["x"]), "x")
+    assert found.dtype == number
+    np.testing.assert_array_equal(found, [np.nan if v is None else v for v in column.to_pylist()])
+
+
+def test_cosines_of_latitudes_are_cosines():
+    degrees = np.concatenate([np.random.default_rng(0).uniform(-180, 180, 10_000), [0.0, 90.0, -90.0, 180.0, np.nan]])
+    np.testing.assert_allclose(cosines(degrees), np.cos(degrees * (np.pi / 180)), rtol=5e-16)
+    far = np.array([200.0, 359.0, -1e4])
+    np.testing.assert_array_equal(cosines(far), np.cos(far * (np.pi / 180)))
 
 
 def three(n, seed=0):

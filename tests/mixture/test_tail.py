@@ -34,6 +34,7 @@ def views(n: int, d: int, kind: str, seed: int) -> dict[str, np.ndarray]:
     return {"noise": 0.2 * rng.lognormal(size=(n, p)), "projection": rng.normal(size=(n, p, d))}
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("kind", ["own noise", "shared noise", "projection"])
 def test_uniform_with_gaps(name, kind):
@@ -69,6 +70,7 @@ def test_one_gaussian_is_chi_square(own):
     np.testing.assert_allclose(p, chi2.sf(radius**2, 3), rtol=1e-3 if own else 0.06)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["60 that overlap", "narrow in wide", "five dimensions"])
 @pytest.mark.parametrize("own", [True, False])
 def test_ten_per_cent_down_to_1e_4(name, own):

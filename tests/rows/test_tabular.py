@@ -34,6 +34,7 @@ def tables():
 KINDS = ("pandas", "polars", "arrow", "dict", "structured", "Table", "QTable")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_table_gives_its_names_and_the_same_numbers(kind):
     table = dict(tables())[kind]
@@ -64,6 +65,7 @@ def test_units_of_arrow_fields_travel():
     assert xd.fit(table, 2, epochs=2).mixture.units == ("mas", "")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["Table", "QTable"])
 def test_errors_in_other_units_are_converted(kind):
     right = xd.fit(X, 2, error=ERROR, epochs=3).mixture.covariances

@@ -31,6 +31,7 @@ def found(mixture):
     return xd.errors(X, mixture, noise=NOISE)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("prior", [None, xd.Prior(w=0.3, c=2.0, concentration=1.5)], ids=["plain", "prior"])
 @pytest.mark.parametrize("fixed", [xd.Fixed(), xd.Fixed(weights=[0], means=[1], covariances=[2])], ids=["free", "held"])
 @pytest.mark.parametrize(
@@ -71,6 +72,7 @@ def test_one_gaussian_has_the_textbooks_errors_under_misfit_too():
     assert errors.weights[0] == 0
 
 
+@pytest.mark.slow
 def test_they_agree_with_the_bootstrap(mixture, found):
     drawn = xd.bootstrap(X, mixture, draws=100, noise=NOISE).standard_errors()
     for name in ("weights", "means", "covariances"):

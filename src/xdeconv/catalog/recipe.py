@@ -12,6 +12,7 @@ import numpy as np
 from ..rows.grouping import Grouping
 from ..rows.tables import exact_floats
 from .expressions import Columns
+from .latitudes import cosines
 from .transforms import Formula, Plain, Transform
 
 Array = np.ndarray
@@ -48,7 +49,7 @@ class Deviation:
         sd = self.source if isinstance(self.source, float) else self._read(self.source, columns)
         sd = sd * self.factor if self.factor != 1.0 else sd
         if self.latitude:
-            sd = sd / np.cos(np.asarray(columns[self.latitude], dtype=float) * (np.pi / 180))
+            sd = sd / cosines(np.asarray(columns[self.latitude], dtype=float))
         return sd if self.inflate is None else sd * self._read(self.inflate, columns)
 
     def _read(self, formula: Formula, columns: Columns) -> Array:

@@ -120,15 +120,19 @@ def grouped(source: Source, grouping: Grouping) -> Source:
     return GroupedSource(source, grouping)
 
 
+def with_groups_of(source: Source, inflation: Inflated | None) -> Source:
+    """Rows with their groups, where one of their coordinates makes them."""
+    by = None if inflation is None else inflation.grouping
+    return source if by is None or by.coordinate is None else grouped(source, by)
+
+
 def choose_inflation(
     inflation: Inflation | None, source: Source, labels: Sequence[str] | None, given: Any
 ) -> tuple[Source, Inflated | None]:
     """The rows with their groups, and the factors to begin with; or those of the mixture that a fit starts from."""
     if inflation is None:
         carried = None if given is None else given.inflation
-        if carried is not None and carried.grouping is not None and carried.grouping.coordinate is not None:
-            return grouped(source, carried.grouping), carried
-        return source, carried
+        return with_groups_of(source, carried), carried
     source, grouping = _groups(inflation, source, labels)
     rows = source.batch if isinstance(source, ArraySource) else source.sample(JUDGED_ROWS, 0)
     of = tuple(range(rows.p) if inflation.of is None else indices(list(inflation.of), _names(rows, labels), rows.p))
@@ -166,6 +170,8 @@ def _groups(inflation: Inflation, source: Source, labels: Sequence[str] | None) 
     by, carried = inflation.by, _carried(source)
     if carried is not None:
         return source, carried
+    if isinstance(by, Grouping):
+        return source if source.sample(1, 0).group is not None else grouped(source, by), by
     if by is None:
         if isinstance(source, ArraySource) and source.batch.group is not None:
             return source, Grouping("group", values=tuple(range(int(source.batch.group.max()) + 1)))

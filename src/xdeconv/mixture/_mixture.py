@@ -269,7 +269,7 @@ class Mixture(Questions, Writing):
         if R is not None and (R.ndim != 3 or R.shape[2] != self.d or len(R) not in (1, size)):
             raise ValueError(f"projection must have shape (size, p, d) = ({size}, p, {self.d}), got {R.shape}")
         p = self.d if R is None else R.shape[1]
-        view = self._widened(Batch.from_arrays(v if R is None else np.zeros((size, p)), noise, R, error=error))
+        view = self.widened(Batch.from_arrays(v if R is None else np.zeros((size, p)), noise, R, error=error))
         x = v if view.projection is None else np.einsum("pdn,nd->np", view.projection.numpy(), v)
         return x + np.einsum("npq,nq->np", square_root(view.covariance().numpy()), rng.standard_normal((size, p)))
 

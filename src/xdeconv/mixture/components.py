@@ -227,11 +227,21 @@ class Components(Background):
         return self._scaled_rows(replace(batch, background=density))
 
     def _scaled_rows(self, batch: Batch) -> Batch:
-        batch = self._widened(batch)
+        batch = self.widened(batch)
         return batch if self.tails is None else self.tails.rows(batch)
 
-    def _widened(self, batch: Batch) -> Batch:
-        """Rows with their errors inflated."""
+    def widened(self, batch: Batch) -> Batch:
+        """Rows with the errors that the mixture takes them to have: inflated by its fitted factors, if it has any.
+
+        Parameters
+        ----------
+        batch : Batch
+            Rows with their errors as they are quoted.
+
+        Returns
+        -------
+        Batch
+        """
         return batch if self.inflation is None else self.inflation.rows_of(batch)
 
     def _components(self) -> Parameters:

@@ -233,6 +233,20 @@ class Inflated:
 
     # What a fit carries
 
+    def asked(self, inflation: Inflation) -> Inflation:
+        """What was asked for, for rows that have their groups already.
+
+        Parameters
+        ----------
+        inflation : Inflation
+            As a user gave it.
+
+        Returns
+        -------
+        Inflation
+        """
+        return replace(inflation, by=self.grouping, bins=None)
+
     @property
     def numbers(self) -> Tensor:
         """The logarithms (m,) of what is fitted."""
