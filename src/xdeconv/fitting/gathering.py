@@ -44,7 +44,7 @@ def gathered(
     """The rows of a fit; ``hold`` says whether a small stream may be held in memory."""
     if columns is not None:
         data = open_catalog(data, columns)
-    data = grouped_data(data, inflation, mixture)
+    data, inflation = grouped_data(data, inflation, mixture)
     source = as_source(data, hold, **arrays)
     facts = remembered(data if isinstance(data, (Source, Batch)) else source)
     if source.rows == 0:

@@ -46,20 +46,22 @@ def inflated_sums(
 # What a user asked for
 
 
-def grouped_data(data: Any, inflation: Any, given: Any) -> Any:
-    """The data, with groups by a column of a catalogue that is not one of its coordinates."""
+def grouped_data(data: Any, inflation: Any, given: Any) -> tuple[Any, Any]:
+    """The data, with groups by a column of a catalogue that is not one of its coordinates, and what is asked."""
     if inflation is not None and not isinstance(inflation, Inflation):
         raise ValueError(f"inflation must be an xd.Inflation(...), got {inflation!r}")
     if not isinstance(data, CatalogSource):
-        return data
+        return data, inflation
     if inflation is None:
         carried = given.inflation.grouping if given is not None and given.inflation is not None else None
-        return data if carried is None or carried.name not in data.table.columns else data.grouped(carried)
+        known = carried is not None and carried.name in data.table.columns
+        return data.grouped(carried) if known and carried is not None else data, None
     if not isinstance(inflation.by, str) or inflation.by in data.labels:
-        return data
-    if inflation.bins is not None:
-        return data.grouped(Grouping(inflation.by, tuple(inflation.bins)))
-    return data.grouped(by_values(inflation.by, list(data.values_of(inflation.by))))
+        return data, inflation
+    edges = inflation.bins
+    by = by_values(inflation.by, list(data.values_of(inflation.by))) if edges is None else None
+    grouping = by or Grouping(inflation.by, tuple(edges or ()))
+    return data.grouped(grouping), replace(inflation, by=grouping, bins=None)
 
 
 @dataclass(frozen=True)
@@ -167,9 +169,7 @@ def _names(rows: Batch, labels: Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 def _groups(inflation: Inflation, source: Source, labels: Sequence[str] | None) -> tuple[Source, Grouping | None]:
-    by, carried = inflation.by, _carried(source)
-    if carried is not None:
-        return source, carried
+    by = inflation.by
     if isinstance(by, Grouping):
         return source if source.sample(1, 0).group is not None else grouped(source, by), by
     if by is None:
@@ -200,13 +200,6 @@ def _groups(inflation: Inflation, source: Source, labels: Sequence[str] | None) 
 
 def _made(source: Source, grouping: Grouping) -> tuple[Source, Grouping]:
     return grouped(source, grouping), grouping
-
-
-def _carried(source: Source) -> Grouping | None:
-    """What makes the groups of a catalogue's rows, where a column does."""
-    while isinstance(source, View):
-        source = source.source
-    return source.recipe.group if isinstance(source, CatalogSource) else None
 
 
 def _jittered(inflation: Inflation, grouping: Grouping | None) -> tuple[int, ...]:

@@ -219,7 +219,8 @@ def select(
     2
     """
     sizes = None if components is None else _sizes(components)
-    data = grouped_data(data, options.get("inflation"), None)
+    data, wider = grouped_data(data, options.get("inflation"), None)
+    options = options if wider is None else {**options, "inflation": wider}
     source = as_source(data, noise=noise, error=error, projection=projection, weight=weight)
     source, options = _with_groups(*_with_densities(source, options))
     if criterion is None:
