@@ -210,12 +210,12 @@ class CatalogSource(Source):
         held = replace(self, part=Part(seed, 0.0, fraction))
         if self.part is not None or self.memory is False or self.table.remote or fraction * self.bytes > HELD_BYTES:
             return train._both(held, held)
-        return train._both(self._survey_beside(train, held, seed), held)
+        return train._both(self._survey_beside(train, held), held)
 
-    def _survey_beside(self, train: CatalogSource, held: CatalogSource, seed: int) -> ArraySource:
+    def _survey_beside(self, train: CatalogSource, held: CatalogSource) -> ArraySource:
         """The rows held out, in memory, from the pass that surveys those to fit."""
         whole, ours, theirs = (replace(source, place=None)._reader for source in (self, train, held))
-        found = survey_two(whole, ours, theirs, train._known, seed, PASS_ROWS["cpu"])
+        found = survey_two(whole, ours, theirs, train._known, PASS_ROWS["cpu"])
         return ArraySource(concatenate(found), self.labels, self.units) if found else ArraySource(self._empty())
 
     def _both(self, held: CatalogSource | ArraySource, named: CatalogSource) -> tuple[CatalogSource, Any]:
@@ -227,18 +227,18 @@ class CatalogSource(Source):
 
     def sample(self, size: int, seed: int) -> Batch:
         """Up to ``size`` rows from all over the table, shuffled."""
-        whole = join(self._sampled(size, seed) or [self._no_rows()])
+        whole = self._sampled(size, seed)
         chosen = whole.take(permutation(whole.n, seed, -2).numpy()[:size])
         batch = self._reader.batch([replace(chosen, checked=True)])
         return batch.to(self.place.device) if self.place else batch
 
-    def _sampled(self, size: int, seed: int) -> list[Block]:
+    def _sampled(self, size: int, seed: int) -> Block:
         """More rows than are wanted, or all: from the survey, which there is one of, or from some pieces of many."""
         if len(self._pieces) > SAMPLE_PIECES or size > SURVEY_ROWS or self.table.remote:
-            return self._first_blocks(size, seed)
-        if self.tally.samples.get(self._reader.key, (None,))[0] != seed:
-            self._survey(seed)
-        return self.tally.samples[self._reader.key][1]
+            return join(self._first_blocks(size, seed) or [self._no_rows()])
+        if self._reader.key not in self.tally.samples:
+            self._survey()
+        return self.tally.samples[self._reader.key] or self._no_rows()
 
     def _first_blocks(self, size: int, seed: int) -> list[Block]:
         """Rows of the first block of some pieces, in random order."""
@@ -260,8 +260,8 @@ class CatalogSource(Source):
         count = min(len(order), max(SAMPLE_PIECES, int(np.searchsorted(held, rows)) + 1))
         return order[:count], int(held[count - 1])
 
-    def _survey(self, seed: int) -> None:
-        survey(replace(self, place=None)._reader, self._known, seed, PASS_ROWS["cpu"])
+    def _survey(self) -> None:
+        survey(replace(self, place=None)._reader, self._known, PASS_ROWS["cpu"])
 
     @property
     def weighed(self) -> tuple[float, float] | None:
@@ -392,7 +392,7 @@ class CatalogSource(Source):
             return self._known
         if self.table.remote:
             return int(replace(self, place=None).sum(_count_rows) or 0)
-        self._survey(self.seed)
+        self._survey()
         return self.tally.rows[self._reader.key]
 
     @property
