@@ -276,11 +276,11 @@ class CatalogSource(Source):
     def load(self) -> ArraySource:
         """All rows in memory, in their own order."""
         if self._known is not None and self._known and self._device.type == "cpu" and not self.recipe.projection:
-            return ArraySource(self._into_place(self._known), self.labels, self.units)
+            return ArraySource(self._into_place(self._known), self.labels, self.units, notes=self.notes)
         found = list(replace(self, batch_rows=None).batches(0))
         if not found:
             raise ValueError(f"{self.table.name} has no rows" + (f" where {self.where.text}" if self.where else ""))
-        return ArraySource(concatenate(found), self.labels, self.units)
+        return ArraySource(concatenate(found), self.labels, self.units, notes=self.notes)
 
     def _into_place(self, rows: int) -> Batch:
         """All rows, each assembled where it is to stay: their number and places are known before they are read."""

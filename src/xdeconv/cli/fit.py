@@ -197,7 +197,7 @@ def held_out(fraction: float | None, rows: int) -> float | None:
 
 def save(result: FitResult, output: Path, remembered: dict[str, Any], notes: tuple[str, ...]) -> None:
     """Write the model, with what was resolved and how its rows were read."""
-    meta = {**(result.mixture.meta or {}), **remembered, "reading": list(notes)}
+    meta = {**(result.mixture.meta or {}), **remembered}
     result.mixture.with_(meta=meta).save(output)
     for note in notes:
         say(f"note: {note}")

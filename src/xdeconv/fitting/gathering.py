@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ..catalog._open import open as open_catalog
+from ..catalog._open import open_source, warn_of_exact
 from ..mixture._mixture import Mixture
-from ..mixture.asking import remembered
+from ..mixture.asking import is_path, remembered
 from ..mixture.background import Background
 from ..mixture.inflation import Inflated, Inflation
 from ..rows.batch import Batch
@@ -42,8 +42,8 @@ def gathered(
     inflation: Inflation | None = None,
 ) -> Gathered:  # fmt: skip
     """The rows of a fit; ``hold`` says whether a small stream may be held in memory."""
-    if columns is not None:
-        data = open_catalog(data, columns)
+    if columns is not None or is_path(data):
+        data = _opened(data, columns, arrays)
     data, inflation = grouped_data(data, inflation, mixture)
     source = as_source(data, hold, **arrays)
     facts = remembered(data if isinstance(data, (Source, Batch)) else source)
@@ -101,3 +101,14 @@ def _as_rows(validation: Any) -> Source:
 def _noise(source: Source) -> bool | None:
     """Whether the rows have noise; None for a stream, whose columns say so."""
     return source.batch.noise is not None if isinstance(source, ArraySource) else None
+
+
+def _opened(data: Any, columns: Sequence[str] | None, arrays: Mapping[str, Any]) -> Source:
+    """A catalogue, in which errors and weights are found by name; warnings name the line that called fit."""
+    given = [name for name, value in arrays.items() if value is not None]
+    if given:
+        raise ValueError(f"a table's errors are found by name: {', '.join(given)} cannot be given beside columns=. "
+                         f"To say it otherwise, fit xd.open(data, columns, {given[0]}=...)")  # fmt: skip
+    source = open_source(data, columns)
+    warn_of_exact(source, stacklevel=5)
+    return source

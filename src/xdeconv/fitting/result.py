@@ -74,7 +74,12 @@ def result_of(workspace: Workspace, state: FitState, interrupted: bool) -> FitRe
         units=plan.units or (given.units if given else None),
         background=plan.background,
     )
-    notes = (*state.notes, *_shortfall(workspace, state, interrupted), *cannot_tell(mixture, workspace.raw))
+    notes = (
+        *workspace.raw.notes,
+        *state.notes,
+        *_shortfall(workspace, state, interrupted),
+        *cannot_tell(mixture, workspace.raw),
+    )
     if mixture.inflation is not None:
         notes = (*(f"errors inflated, {line}" for line in mixture.inflation.describe(mixture.labels)), *notes)
     meta: dict[str, Any] = {
