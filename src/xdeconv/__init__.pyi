@@ -33,6 +33,7 @@ from .mixture.background import Uniform as Uniform
 from .mixture.classifier import Classifier as Classifier
 from .mixture.completeness import Completeness as Completeness
 from .mixture.cuts import Cut as Cut
+from .mixture.inflation import Inflation as Inflation
 from .mixture.posterior import Posterior as Posterior
 from .mixture.tails import StudentT as StudentT
 from .plot.explorer._explore import explore as explore

@@ -10,10 +10,11 @@ import numpy as np
 from .background import Background, Rows, Uniform
 from .completeness import Lost
 from .cuts import Cuts, Edge
+from .inflation import Inflated
 from .selection import Selecting
 from .tails import StudentT
 
-FEATURES = ("background", "tails", "selection")
+FEATURES = ("background", "tails", "inflation", "selection")
 """Features of files that this version knows."""
 BESIDE = "background."
 
@@ -34,6 +35,9 @@ def saved(mixture: Any) -> Saved:
     features = [] if mixture.tails is None else ["tails"]
     if mixture.tails is not None:
         facts["tails"] = {"nu": mixture.tails.nu, "fitted": mixture.tails.fitted}
+    if mixture.inflation is not None:
+        facts["inflation"] = mixture.inflation.as_json()
+        features.append("inflation")
     if mixture.selection is not None:
         features.append("selection")
         facts["selection"] = _selection(mixture.selection)
@@ -69,6 +73,8 @@ def _restored_selection(told: Any) -> Selecting:
 def restored(make: Callable[..., Any], arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> Any:
     """The mixture of a file's arrays and facts; ``make`` is the class."""
     more: dict[str, Any] = {"tails": StudentT(**facts["tails"])} if "tails" in facts else {}
+    if "inflation" in facts:
+        more["inflation"] = Inflated.from_json(facts["inflation"])
     if "selection" in facts:
         more["selection"] = _restored_selection(facts["selection"])
     if "background" in facts:
