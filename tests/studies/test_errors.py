@@ -203,3 +203,12 @@ def test_refusals(mixture):
         xd.errors(X, singular, noise=NOISE)
     held = xd.EM(fixed=xd.Fixed(covariances=True))
     assert xd.errors(X, singular, noise=NOISE, method=held).means.shape == (1, 2)
+
+
+@pytest.mark.parametrize("value", [1e100, 1e200])
+def test_a_row_beyond_all_bounds_is_said_and_not_a_failure_of_algebra(value):
+    X = np.random.default_rng(0).normal(size=(200, 2))
+    mixture = xd.fit(X, 1, error=[0.3, 0.3], epochs=5).mixture
+    X[5, 0] = value
+    with pytest.raises(ValueError, match="some rows lie so far from the mixture that sums over them overflow"):
+        xd.errors(X, mixture, error=[0.3, 0.3])

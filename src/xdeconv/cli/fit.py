@@ -61,6 +61,8 @@ def fit(
     preset: options.Preset = None,
     background: options.Background = None,
     tails: options.Tails = None,
+    inflation: options.Inflation = None,
+    selection: options.Selection = None,
     weight: options.Weight = None,
     bad_rows: options.BadRows = "refuse",
     skip_bad_files: options.SkipBadFiles = False,
@@ -107,6 +109,8 @@ def fit(
             "method": worded(method, prior),
             "start": start, "seed": seed, "covariance": covariance,
             "background": options.background(background, source.labels), "tails": options.tails(tails),
+            "inflation": options.inflation(inflation),
+            "selection": options.selection(selection),
             "restarts": restarts, "epochs": epochs, "tol": tol,
             "batch_rows": batch_rows, "device": own_device, "dtype": dtype,
             "validation": held_out(validation, source.rows), "moves": moves, "cache": cache,
@@ -195,7 +199,7 @@ def held_out(fraction: float | None, rows: int) -> float | None:
 
 def save(result: FitResult, output: Path, remembered: dict[str, Any], notes: tuple[str, ...]) -> None:
     """Write the model, with what was resolved and how its rows were read."""
-    meta = {**(result.mixture.meta or {}), **remembered, "reading": list(notes)}
+    meta = {**(result.mixture.meta or {}), **remembered}
     result.mixture.with_(meta=meta).save(output)
     for note in notes:
         say(f"note: {note}")
