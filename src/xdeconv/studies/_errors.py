@@ -410,6 +410,10 @@ def errors(
     if method is not None and not isinstance(method, Method):
         raise ValueError(f"method must be an xd.EM(...) or xd.SGD(...), got {method!r}")
     data = data if columns is None else open_catalog(data, columns)
+    if mixture.selection is not None:
+        raise ValueError("standard errors of rows that were selected are not known: xd.bootstrap gives them")
+    if mixture.inflation is not None:
+        raise ValueError("standard errors with inflated errors are not known: xd.bootstrap gives them")
     given = {"noise": noise, "error": error, "projection": projection, "weight": weight, "log_prior": log_prior,
              "label": label}  # fmt: skip
     asked = Asked(mixture.d, mixture.labels, mixture.units, mixture.meta or {})
