@@ -14,10 +14,12 @@ from ..catalog._open import open_source, warn_of_guesses
 from ..mixture._mixture import Mixture
 from ..mixture.asking import is_path, remembered
 from ..mixture.background import Background
+from ..mixture.inflation import Inflated, Inflation
 from ..rows.batch import Batch
 from ..rows.checks import refuse_unobserved
 from ..rows.data import ArraySource, Source, as_source
 from .beside import as_background, held_out_beside
+from .inflating import choose_inflation, grouped_data, held_out_grouped
 
 log = logging.getLogger("xdeconv")
 ARRAYS = ("noise", "error", "projection", "weight", "log_prior", "label", "background")
@@ -31,15 +33,18 @@ class Gathered:
     held_out: Source | None
     background: Background | None
     facts: Mapping[str, Any]
+    inflation: Inflated | None = None
 
 
 def gathered(
     data: Any, columns: Sequence[str] | None, arrays: Mapping[str, Any], *, hold: bool, background: Any = None,
     labels: Any = None, mixture: Mixture | None = None, validation: Any = None, seed: int = 0,
+    inflation: Inflation | None = None,
 ) -> Gathered:  # fmt: skip
     """The rows of a fit; ``hold`` says whether a small stream may be held in memory."""
     if columns is not None or is_path(data):
         data = _opened(data, columns, arrays)
+    data, inflation = grouped_data(data, inflation, mixture)
     source = as_source(data, hold, **arrays)
     facts = remembered(data if isinstance(data, (Source, Batch)) else source)
     if source.rows == 0:
@@ -48,11 +53,12 @@ def gathered(
     if mixture is None and isinstance(source, ArraySource) and not looked_at:
         refuse_unobserved(source.batch, source.labels if labels is None else labels)
     source, beside = as_background(background, source, mixture)
+    source, wider = choose_inflation(inflation, source, source.labels if labels is None else labels, mixture)
     source, held_out = hold_out(source, validation, seed)
-    held_out = held_out_beside(held_out, beside)
+    held_out = held_out_grouped(held_out_beside(held_out, beside), wider)
     if held_out is not None:
         log.info("%s rows to fit, %s rows held out", f"{source.rows:,}", f"{held_out.rows:,}")
-    return Gathered(source, held_out, beside, facts)
+    return Gathered(source, held_out, beside, facts, wider)
 
 
 def hold_out(source: Source, validation: Any, seed: int) -> tuple[Source, Source | None]:

@@ -21,6 +21,7 @@ from ..methods.structures import FULL
 from ..mixture._mixture import Mixture, refuse_no_mixture
 from ..mixture.background import Background
 from ..mixture.coordinates import checked_names
+from ..mixture.inflation import Inflated
 from ..mixture.tails import StudentT
 from ..rows.data import Source
 from ..rows.resident import Cache, checked_cache
@@ -69,6 +70,7 @@ class Plan:
     facts: Mapping[str, Any] = field(default_factory=dict)
     background: Background | None = None
     tails: StudentT | None = None
+    inflation: Inflated | None = None
     said: tuple[str, ...] = ()
     counted: bool = False
 
@@ -96,6 +98,7 @@ class Plan:
             "dtype": str(self.dtype), "data": stamp_of(source),
             "validation": None if held_out is None else stamp_of(held_out), "background": told(self.background),
             "tails": None if self.tails is None else repr(self.tails),
+            "inflation": None if self.inflation is None else repr(self.inflation),
         }  # fmt: skip
 
     def method_for(self, dtype: torch.dtype) -> Method:
@@ -146,6 +149,7 @@ def resolve(
         facts=rows.facts,
         background=rows.background,
         tails=heavier,
+        inflation=rows.inflation,
         said=said,
         counted=epochs is not None or chosen.batch_rows is not None,
     )
