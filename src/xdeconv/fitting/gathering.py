@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from ..catalog._open import open_source, warn_of_exact
+from ..catalog._open import open_source, warn_of_guesses
 from ..mixture._mixture import Mixture
 from ..mixture.asking import is_path, remembered
 from ..mixture.background import Background
 from ..mixture.inflation import Inflated, Inflation
 from ..mixture.selection import Selecting
 from ..rows.batch import Batch
-from ..rows.checks import refuse_unobserved
 from ..rows.data import ArraySource, Source, as_source
+from ..rows.unobserved import refuse_unobserved
 from .beside import as_background, held_out_beside
 from .inflating import choose_inflation, grouped_data, held_out_grouped
 from .selected import choose_selection, refuse_all_rejected
@@ -118,5 +118,5 @@ def _opened(data: Any, columns: Sequence[str] | None, arrays: Mapping[str, Any])
         raise ValueError(f"a table's errors are found by name: {', '.join(given)} cannot be given beside columns=. "
                          f"To say it otherwise, fit xd.open(data, columns, {given[0]}=...)")  # fmt: skip
     source = open_source(data, columns)
-    warn_of_exact(source, stacklevel=5)
+    warn_of_guesses(source, stacklevel=5)
     return source
