@@ -16,6 +16,7 @@ from ..rows.cutting import permutation
 from ..rows.data import ArraySource, Source
 from ..rows.prefetch import prefetched_to
 from ..system import streams
+from ..system.ranks import world
 from . import finding
 from .blocks import Block, Part, join, pooled, side_by_side
 from .expressions import Condition
@@ -200,7 +201,7 @@ class CatalogSource(Source):
     def _survey_beside(self, train: CatalogSource, held: CatalogSource, seed: int) -> ArraySource:
         """The rows held out, in memory, from the pass that surveys those to fit."""
         whole, ours, theirs = (replace(source, place=None)._reader for source in (self, train, held))
-        found = survey_two(whole, ours, theirs, train._known, seed, PASS_ROWS["cpu"])
+        found = survey_two(whole, ours, theirs, train._known, seed, PASS_ROWS["cpu"], world() > 1)
         return ArraySource(concatenate(found), self.labels, self.units) if found else ArraySource(self._empty())
 
     def _both(self, held: CatalogSource | ArraySource, named: CatalogSource) -> tuple[CatalogSource, Any]:
@@ -219,10 +220,12 @@ class CatalogSource(Source):
 
     def _sampled(self, size: int, seed: int) -> list[Block]:
         """More rows than are wanted, or all: from the survey, which there is one of, or from some pieces of many."""
+        surveyed, blocks = self.tally.samples.get(self._reader.key, (None, []))
+        if surveyed == seed and size <= SURVEY_ROWS:
+            return blocks
         if len(self._pieces) > SAMPLE_PIECES or size > SURVEY_ROWS or self.table.remote:
             return self._first_blocks(size, seed)
-        if self.tally.samples.get(self._reader.key, (None,))[0] != seed:
-            self._survey(seed)
+        self._survey(seed)
         return self.tally.samples[self._reader.key][1]
 
     def _first_blocks(self, size: int, seed: int) -> list[Block]:
@@ -245,8 +248,18 @@ class CatalogSource(Source):
         count = min(len(order), max(SAMPLE_PIECES, int(np.searchsorted(held, rows)) + 1))
         return order[:count], int(held[count - 1])
 
-    def _survey(self, seed: int) -> None:
-        survey(replace(self, place=None)._reader, self._known, seed, PASS_ROWS["cpu"])
+    def _survey(self, seed: int, together: bool = False) -> None:
+        survey(replace(self, place=None)._reader, self._known, seed, PASS_ROWS["cpu"], together)
+
+    def look_around(self, seed: int, *, split: bool = False) -> None:
+        """One pass over rows that a fit will not hold in memory: counts, weights, checks and a sample.
+
+        Of several ranks, which all must call this, each reads its part; all know what all have found.
+        """
+        known = self._reader.key in self.tally.samples or (split and self._known is not None)
+        small = self.memory is not False and self._known is not None and self.bytes <= HELD_BYTES
+        if not (known or small or self.memory or self.table.remote or world() == 1):
+            self._survey(seed, together=True)
 
     @property
     def weighed(self) -> tuple[float, float] | None:

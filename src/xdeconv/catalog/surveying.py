@@ -1,25 +1,29 @@
 """Surveying: one pass over a catalogue for all that a fit wants to know before its first.
 
-Rows are counted and checked, weights are added, a fair sample is taken, and rows that are held out are kept.
+Rows are counted and checked, weights are added, a fair sample is taken, and rows that are held out are kept. Of several
+ranks that are ``together`` each goes through its part of the rows, and all know what all have found.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from ..rows.batch import Batch
 from ..rows.thinning import hashed
+from ..system.ranks import from_all, rank, world
 from ..system.streams import in_order
 from .blocks import Block
 from .reading import Blocks, Reader
 from .recipe import floats
+from .tally import Tally
 
 SURVEY_ROWS = 1 << 17  # of a sample; smaller samples are the first rows of it
 SPARE, MOST = 1.2, 4  # times more rows than are wanted, where rows are counted, and at most
-Streams = list[Callable[[], Iterator[Blocks]]]
+Streams = Sequence[Callable[[], Iterator[Blocks]]]
+Place = tuple[int, int]  # of a block: its piece, and its first row there
 
 
 @dataclass
@@ -59,38 +63,83 @@ class Survey:
         keep = hashed(block.position, self.seed + block.piece) < np.uint64(self.share * 2.0**64)
         return block.take(np.flatnonzero(keep))
 
+    def findings(self) -> Findings:
+        """What a rank tells the others."""
+        tally = replace(self.reader.tally, samples={})
+        return Findings(self.rows, self.weight, self.empty, self.share, tuple(self.candidates), tally)
+
     def finish(self) -> None:
         """Put what was found into the tally."""
         tally, key = self.reader.tally, self.reader.key
         tally.rows[key], tally.weights[key] = self.rows, (self.weight, float(self.empty))
-        tally.samples[key] = (self.seed, [block for block in self.candidates if block.n])
+        tally.samples[key] = (self.seed, sorted((block for block in self.candidates if block.n), key=_place))
 
 
-def survey(reader: Reader, rows: int | None, seed: int, batch_rows: int) -> None:
+@dataclass(frozen=True)
+class Findings:
+    """What a rank has found in its part of the rows."""
+
+    rows: int
+    weight: float
+    empty: int
+    share: float
+    candidates: tuple[Block, ...]
+    tally: Tally
+
+
+def survey(reader: Reader, rows: int | None, seed: int, batch_rows: int, together: bool = False) -> None:
     """One pass over the rows; ``rows`` is how many there are, where that is known."""
-    result = Survey(reader, seed, _share(rows))
-    for part in in_order(reader.streams(batch_rows), result.look):
-        result.add(part)
-    result.finish()
-    reader.refuse_gaps()
+
+    def mine() -> Survey:
+        result = Survey(reader, seed, _share(rows))
+        for part in in_order(_streams(reader, batch_rows, together), result.look):
+            result.add(part)
+        return result
+
+    _concluded(reader, [mine().findings()] if not together else from_all(lambda: mine().findings()), seed)
 
 
-def survey_two(whole: Reader, train: Reader, held: Reader, rows: int | None, seed: int, batch_rows: int) -> list[Batch]:
+def survey_two(
+    whole: Reader, train: Reader, held: Reader, rows: int | None, seed: int, batch_rows: int, together: bool = False
+) -> list[Batch]:
     """The same of rows to fit, with the rows held out beside them, in one pass: their batches."""
     result = Survey(train, seed, _share(rows))
 
-    def both(blocks: Blocks) -> tuple[Survey, Batch]:
+    def both(blocks: Blocks) -> tuple[Survey, Place, Batch]:
         ours = [train.thinned(block) for block in blocks]
-        return result.look(ours), held.batch([held.thinned(block) for block in blocks])
+        return result.look(ours), _place(blocks[0]), held.batch([held.thinned(block) for block in blocks])
 
-    batches = []
-    for part, batch in in_order(whole.streams(batch_rows), both):
-        result.add(part)
-        batches += [batch] if batch.n else []
-    result.finish()
+    def mine() -> tuple[Findings, list[tuple[Place, Batch]]]:
+        batches = []
+        for part, place, batch in in_order(_streams(whole, batch_rows, together), both):
+            result.add(part)
+            batches += [(place, batch)] if batch.n else []
+        return result.findings(), batches
+
+    parts = from_all(mine) if together else [mine()]
+    _concluded(train, [findings for findings, _ in parts], seed)
+    batches = [batch for _, batch in sorted((b for _, own in parts for b in own), key=lambda item: item[0])]
     held.tally.rows[held.key] = sum(batch.n for batch in batches)
-    train.refuse_gaps()
     return batches
+
+
+def _streams(reader: Reader, batch_rows: int, together: bool) -> Streams:
+    return reader.streams(batch_rows, rank(), world()) if together else reader.streams(batch_rows)
+
+
+def _place(block: Block) -> Place:
+    return block.piece, block.start
+
+
+def _concluded(reader: Reader, parts: Sequence[Findings], seed: int) -> None:
+    """Put what one or all ranks have found into the tally: the same on each, and the same as of one alone."""
+    result = Survey(reader, seed, min(part.share for part in parts))
+    for part in parts:
+        result.add(Survey(reader, seed, part.share, part.rows, part.weight, part.empty, list(part.candidates)))
+        if len(parts) > 1:
+            reader.tally.add(reader.key, part.tally)
+    result.finish()
+    reader.refuse_gaps()
 
 
 def _share(rows: int | None) -> float:

@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Sequence
 from contextlib import nullcontext
+from numbers import Real
 from typing import Any, Literal
 
 import torch
@@ -187,6 +188,10 @@ def fit(
     """
     if columns is not None:
         data = open_catalog(data, columns)
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}")
+    if isinstance(data, Source):
+        data.look_around(seed, split=isinstance(validation, Real))
     arrays = {"noise": noise, "error": error, "projection": projection, "weight": weight}
     source = as_source(data, cache != "none", **arrays, log_prior=log_prior, label=label)
     facts = remembered(data if isinstance(data, (Source, Batch)) else source)
@@ -197,13 +202,12 @@ def fit(
         refuse_unobserved(source.batch, source.labels if labels is None else labels)
     source, beside = as_background(background, source, mixture)
     source, held_out = hold_out(source, validation, seed)
+    source.look_around(seed)
     held_out = held_out_beside(held_out, beside)
     if held_out is not None:
         log.info("%s rows to fit, %s rows held out", f"{source.rows:,}", f"{held_out.rows:,}")
     if mixture is not None and restarts > 1:
         raise ValueError("restarts try new starts: give mixture= or restarts=, not both")
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}")
     if method is not None and not isinstance(method, Method):
         raise ValueError(f"method must be an xd.EM(...) or xd.SGD(...), got {method!r}")
     chosen = chosen_device(device)
