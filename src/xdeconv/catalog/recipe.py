@@ -63,10 +63,23 @@ def _shortened(text: str) -> str:
 def floats(values: Array, name: str) -> Array:
     """A column of numbers as float64; text, dates and whole numbers that a float cannot hold are refused by name."""
     if values.dtype.kind in "OUS":
-        example = next((text for text in values.tolist() if text is not None), None)
+        example = _example([text for text in values.tolist() if text is not None])
         raise ValueError(f"column {name} is text{'' if example is None else f', such as {str(example)[:40]!r}'}, and a "
                          "feature, an error or a weight must be a number")  # fmt: skip
     return exact_floats(values, f"column {name}")
+
+
+def _example(texts: list[Any]) -> Any:
+    """The first of some texts that is not a number, or the first; None of none."""
+    return next((text for text in texts if not _is_number(text)), next(iter(texts), None))
+
+
+def _is_number(text: Any) -> bool:
+    try:
+        float(text)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def as_read(values: Array, name: str) -> Array:

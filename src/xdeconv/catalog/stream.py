@@ -196,12 +196,12 @@ class CatalogSource(Source):
         held = replace(self, part=Part(seed, 0.0, fraction))
         if self.part is not None or self.memory is False or self.table.remote or fraction * self.bytes > HELD_BYTES:
             return train._both(held, held)
-        return train._both(self._survey_beside(train, held, seed), held)
+        return train._both(self._survey_beside(train, held), held)
 
-    def _survey_beside(self, train: CatalogSource, held: CatalogSource, seed: int) -> ArraySource:
+    def _survey_beside(self, train: CatalogSource, held: CatalogSource) -> ArraySource:
         """The rows held out, in memory, from the pass that surveys those to fit."""
         whole, ours, theirs = (replace(source, place=None)._reader for source in (self, train, held))
-        found = survey_two(whole, ours, theirs, train._known, seed, PASS_ROWS["cpu"], world() > 1)
+        found = survey_two(whole, ours, theirs, train._known, PASS_ROWS["cpu"], world() > 1)
         return ArraySource(concatenate(found), self.labels, self.units) if found else ArraySource(self._empty())
 
     def _both(self, held: CatalogSource | ArraySource, named: CatalogSource) -> tuple[CatalogSource, Any]:
@@ -213,20 +213,18 @@ class CatalogSource(Source):
 
     def sample(self, size: int, seed: int) -> Batch:
         """Up to ``size`` rows from all over the table, shuffled."""
-        whole = join(self._sampled(size, seed) or [self._no_rows()])
+        whole = self._sampled(size, seed)
         chosen = whole.take(permutation(whole.n, seed, -2).numpy()[:size])
         batch = self._reader.batch([replace(chosen, checked=True)])
         return batch.to(self.place.device) if self.place else batch
 
-    def _sampled(self, size: int, seed: int) -> list[Block]:
+    def _sampled(self, size: int, seed: int) -> Block:
         """More rows than are wanted, or all: from the survey, which there is one of, or from some pieces of many."""
-        surveyed, blocks = self.tally.samples.get(self._reader.key, (None, []))
-        if surveyed == seed and size <= SURVEY_ROWS:
-            return blocks
         if len(self._pieces) > SAMPLE_PIECES or size > SURVEY_ROWS or self.table.remote:
-            return self._first_blocks(size, seed)
-        self._survey(seed)
-        return self.tally.samples[self._reader.key][1]
+            return join(self._first_blocks(size, seed) or [self._no_rows()])
+        if self._reader.key not in self.tally.samples:
+            self._survey()
+        return self.tally.samples[self._reader.key] or self._no_rows()
 
     def _first_blocks(self, size: int, seed: int) -> list[Block]:
         """Rows of the first block of some pieces, in random order."""
@@ -248,18 +246,20 @@ class CatalogSource(Source):
         count = min(len(order), max(SAMPLE_PIECES, int(np.searchsorted(held, rows)) + 1))
         return order[:count], int(held[count - 1])
 
-    def _survey(self, seed: int, together: bool = False) -> None:
-        survey(replace(self, place=None)._reader, self._known, seed, PASS_ROWS["cpu"], together)
+    def _survey(self, together: bool = False) -> None:
+        survey(replace(self, place=None)._reader, self._known, PASS_ROWS["cpu"], together)
 
-    def look_around(self, seed: int, *, split: bool = False) -> None:
-        """One pass over rows that a fit will not hold in memory: counts, weights, checks and a sample.
+    def look_around(self, *, split: bool = False) -> None:
+        """The survey that a fit of several ranks needs, each of its part; all know what all have found.
 
-        Of several ranks, which all must call this, each reads its part; all know what all have found.
+        One process surveys when it is first asked. Of many pieces whose rows are counted, samples come from a few.
         """
-        known = self._reader.key in self.tally.samples or (split and self._known is not None)
-        small = self.memory is not False and self._known is not None and self.bytes <= HELD_BYTES
-        if not (known or small or self.memory or self.table.remote or world() == 1):
-            self._survey(seed, together=True)
+        if world() == 1 or self.memory or self.table.remote or self._reader.key in self.tally.samples:
+            return
+        counted = self._known is not None
+        small = counted and self.memory is None and self.bytes <= HELD_BYTES
+        if not (counted and (split or small or len(self._pieces) > SAMPLE_PIECES)):
+            self._survey(together=True)
 
     @property
     def weighed(self) -> tuple[float, float] | None:
@@ -274,11 +274,11 @@ class CatalogSource(Source):
     def load(self) -> ArraySource:
         """All rows in memory, in their own order."""
         if self._known is not None and self._known and self._device.type == "cpu" and not self.recipe.projection:
-            return ArraySource(self._into_place(self._known), self.labels, self.units)
+            return ArraySource(self._into_place(self._known), self.labels, self.units, notes=self.notes)
         found = list(replace(self, batch_rows=None).batches(0))
         if not found:
             raise ValueError(f"{self.table.name} has no rows" + (f" where {self.where.text}" if self.where else ""))
-        return ArraySource(concatenate(found), self.labels, self.units)
+        return ArraySource(concatenate(found), self.labels, self.units, notes=self.notes)
 
     def _into_place(self, rows: int) -> Batch:
         """All rows, each assembled where it is to stay: their number and places are known before they are read."""
@@ -390,7 +390,7 @@ class CatalogSource(Source):
             return self._known
         if self.table.remote:
             return int(replace(self, place=None).sum(_count_rows) or 0)
-        self._survey(self.seed)
+        self._survey()
         return self.tally.rows[self._reader.key]
 
     @property

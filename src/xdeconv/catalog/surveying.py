@@ -1,7 +1,8 @@
 """Surveying: one pass over a catalogue for all that a fit wants to know before its first.
 
-Rows are counted and checked, weights are added, a fair sample is taken, and rows that are held out are kept. Of several
-ranks that are ``together`` each goes through its part of the rows, and all know what all have found.
+Rows are counted and checked, weights are added, a reserve of rows is kept that every sample comes from, whatever its
+seed, and rows that are held out are kept. The reserve is the same whoever surveys: samples depend on the rows alone.
+Of several ranks that are ``together`` each goes through its part of the rows, and all know what all have found.
 """
 
 from __future__ import annotations
@@ -12,16 +13,18 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..rows.batch import Batch
-from ..rows.thinning import hashed
 from ..system.ranks import from_all, rank, world
 from ..system.streams import in_order
-from .blocks import Block
+from .blocks import Block, Part, join
 from .reading import Blocks, Reader
 from .recipe import floats
 from .tally import Tally
 
-SURVEY_ROWS = 1 << 17  # of a sample; smaller samples are the first rows of it
-SPARE, MOST = 1.2, 4  # times more rows than are wanted, where rows are counted, and at most
+SURVEY_ROWS = 1 << 17  # of the largest sample that comes from the reserve
+LEAST, MOST = 2.4, 4.0  # times as many rows the reserve may have, at least and at most
+RESERVE_BYTES = 1 << 27  # that it may take, where that is no less than the least
+SHARE = 0.75  # of what the reserve may have that is aimed at, where rows are counted, so that it seldom has too many
+SEED = 6_700_417  # of the reserve: nobody else's, so that rows held out by a hash are no other part of it
 Streams = Sequence[Callable[[], Iterator[Blocks]]]
 Place = tuple[int, int]  # of a block: its piece, and its first row there
 
@@ -31,7 +34,6 @@ class Survey:
     """What is known of the rows gone through so far."""
 
     reader: Reader
-    seed: int
     share: float = 1.0  # of the rows, by their hashes, that are candidates for the sample
     rows: int = 0
     weight: float = 0.0
@@ -45,7 +47,7 @@ class Survey:
         rows = sum(block.n for block in good)
         column = self.reader.recipe.weight
         weight = rows if column is None else sum(float(floats(b.columns[column], column).sum()) for b in good)
-        return Survey(self.reader, self.seed, 1.0, rows, weight, made.empty, chosen)
+        return Survey(self.reader, 1.0, rows, weight, made.empty, chosen)
 
     def add(self, other: Survey) -> None:
         """The next rows in order. Where candidates become too many, half of them stay."""
@@ -53,15 +55,14 @@ class Survey:
             self.rows + other.rows, self.weight + other.weight, self.empty + other.empty,
         )  # fmt: skip
         self.candidates += map(self._thinned, other.candidates)  # by what is known now, whatever the thread knew
-        while sum(block.n for block in self.candidates) > MOST * SURVEY_ROWS:
+        while sum(block.n for block in self.candidates) > most_rows(self.reader):
             self.share /= 2
             self.candidates = [block for block in map(self._thinned, self.candidates) if block.n]
 
     def _thinned(self, block: Block) -> Block:
         if self.share >= 1:
             return block
-        keep = hashed(block.position, self.seed + block.piece) < np.uint64(self.share * 2.0**64)
-        return block.take(np.flatnonzero(keep))
+        return block.take(np.flatnonzero(Part(SEED, 0.0, self.share).mask(block.piece, block.position)))
 
     def findings(self) -> Findings:
         """What a rank tells the others."""
@@ -72,7 +73,8 @@ class Survey:
         """Put what was found into the tally."""
         tally, key = self.reader.tally, self.reader.key
         tally.rows[key], tally.weights[key] = self.rows, (self.weight, float(self.empty))
-        tally.samples[key] = (self.seed, sorted((block for block in self.candidates if block.n), key=_place))
+        kept = sorted((block for block in self.candidates if block.n), key=_place)
+        tally.samples[key] = join(kept) if kept else None
 
 
 @dataclass(frozen=True)
@@ -87,23 +89,23 @@ class Findings:
     tally: Tally
 
 
-def survey(reader: Reader, rows: int | None, seed: int, batch_rows: int, together: bool = False) -> None:
+def survey(reader: Reader, rows: int | None, batch_rows: int, together: bool = False) -> None:
     """One pass over the rows; ``rows`` is how many there are, where that is known."""
 
-    def mine() -> Survey:
-        result = Survey(reader, seed, _share(rows))
+    def mine() -> Findings:
+        result = Survey(reader, _share(reader, rows))
         for part in in_order(_streams(reader, batch_rows, together), result.look):
             result.add(part)
-        return result
+        return result.findings()
 
-    _concluded(reader, [mine().findings()] if not together else from_all(lambda: mine().findings()), seed)
+    _conclude(reader, from_all(mine) if together else [mine()])
 
 
 def survey_two(
-    whole: Reader, train: Reader, held: Reader, rows: int | None, seed: int, batch_rows: int, together: bool = False
+    whole: Reader, train: Reader, held: Reader, rows: int | None, batch_rows: int, together: bool = False
 ) -> list[Batch]:
     """The same of rows to fit, with the rows held out beside them, in one pass: their batches."""
-    result = Survey(train, seed, _share(rows))
+    result = Survey(train, _share(train, rows))
 
     def both(blocks: Blocks) -> tuple[Survey, Place, Batch]:
         ours = [train.thinned(block) for block in blocks]
@@ -117,7 +119,7 @@ def survey_two(
         return result.findings(), batches
 
     parts = from_all(mine) if together else [mine()]
-    _concluded(train, [findings for findings, _ in parts], seed)
+    _conclude(train, [findings for findings, _ in parts])
     batches = [batch for _, batch in sorted((b for _, own in parts for b in own), key=lambda item: item[0])]
     held.tally.rows[held.key] = sum(batch.n for batch in batches)
     return batches
@@ -131,16 +133,22 @@ def _place(block: Block) -> Place:
     return block.piece, block.start
 
 
-def _concluded(reader: Reader, parts: Sequence[Findings], seed: int) -> None:
+def _conclude(reader: Reader, parts: Sequence[Findings]) -> None:
     """Put what one or all ranks have found into the tally: the same on each, and the same as of one alone."""
-    result = Survey(reader, seed, min(part.share for part in parts))
+    result = Survey(reader, min(part.share for part in parts))
     for part in parts:
-        result.add(Survey(reader, seed, part.share, part.rows, part.weight, part.empty, list(part.candidates)))
+        result.add(Survey(reader, part.share, part.rows, part.weight, part.empty, list(part.candidates)))
         if len(parts) > 1:
             reader.tally.add(reader.key, part.tally)
     result.finish()
     reader.refuse_gaps()
 
 
-def _share(rows: int | None) -> float:
-    return 1.0 if rows is None else min(1.0, SPARE * SURVEY_ROWS / max(rows, 1))
+def most_rows(reader: Reader) -> float:
+    """Rows that a reserve may have: more of few columns."""
+    fitting = RESERVE_BYTES / (8 * max(len(reader.columns), 1))
+    return SURVEY_ROWS * float(np.clip(fitting / SURVEY_ROWS, LEAST, MOST))
+
+
+def _share(reader: Reader, rows: int | None) -> float:
+    return 1.0 if rows is None else min(1.0, SHARE * most_rows(reader) / max(rows, 1))

@@ -26,7 +26,7 @@ class Tally:
     checked   by (piece, part, first row) of every block that was looked at: the places of its bad rows
     skipped   damaged parts that were left out
     observed  of each source, which features have a value in some row
-    samples   of each source that was surveyed, what a sample is made of
+    samples   of each source that was surveyed, the rows that samples come from, if there are any
     weights   of each source that was surveyed, its weight and how many rows have nothing observed
     """
 
@@ -36,7 +36,7 @@ class Tally:
     said: set[str] = field(default_factory=set)
     edges: dict[str, tuple[float, float]] = field(default_factory=dict)
     observed: dict[Key, Array] = field(default_factory=dict)
-    samples: dict[Key, tuple[int, list[Block]]] = field(default_factory=dict)
+    samples: dict[Key, Block | None] = field(default_factory=dict)
     weights: dict[Key, tuple[float, float]] = field(default_factory=dict)
 
     @property

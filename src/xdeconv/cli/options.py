@@ -13,6 +13,7 @@ from .config import Config
 
 if TYPE_CHECKING:
     from ..catalog.stream import CatalogSource
+    from ..methods import EM
 
 __all__ = ["Config"]
 
@@ -263,3 +264,10 @@ def tails(text: str | None) -> Any:
         return None if text is None else StudentT() if text == "fit" else StudentT(float(text))
     except ValueError as problem:
         raise typer.BadParameter(f"{text!r} is neither fit nor a nu: {problem}", param_hint="--tails") from None
+
+
+def em(w: float) -> EM:
+    """Batch EM with a prior of this width, or without one."""
+    from ..methods import EM, Prior
+
+    return EM(prior=Prior(w=w) if w > 0 else None)

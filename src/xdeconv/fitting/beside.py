@@ -49,9 +49,9 @@ class BesideSource(View):
         """Some rows from all over, shuffled."""
         return self._with(self.source.sample(size, seed))
 
-    def look_around(self, seed: int, *, split: bool = False) -> None:
+    def look_around(self, *, split: bool = False) -> None:
         """Find out about the rows, on every rank."""
-        self.source.look_around(seed, split=split)
+        self.source.look_around(split=split)
 
     def split(self, fraction: float, seed: int) -> tuple[Source, Source]:
         """Rows to fit, and rows to hold out."""

@@ -15,7 +15,7 @@ from ..mixture._mixture import Mixture
 from ..rows.cutting import permutation
 from ..rows.data import ArraySource, Source
 from .beside import beside
-from .plan import hold_out
+from .gathering import hold_out
 
 
 @dataclass(frozen=True)

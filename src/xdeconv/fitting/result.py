@@ -71,7 +71,12 @@ def result_of(workspace: Workspace, state: FitState, interrupted: bool) -> FitRe
         units=plan.units or (given.units if given else None),
         background=plan.background,
     )
-    notes = (*state.notes, *_shortfall(workspace, state, interrupted), *cannot_tell(mixture, workspace.raw))
+    notes = (
+        *workspace.raw.notes,
+        *state.notes,
+        *_shortfall(workspace, state, interrupted),
+        *cannot_tell(mixture, workspace.raw),
+    )
     meta: dict[str, Any] = {
         "fit": state.settings, "epochs": len(state.history), "loglik": loglik, "validation": validation,
         "notes": list(notes), "history": columns(state.history), **plan.facts,

@@ -85,15 +85,13 @@ class Readable(ABC):
         """Memory of the rows that it holds here; 0 for a stream."""
         return 0
 
-    def look_around(self, seed: int, *, split: bool = False) -> None:  # noqa: B027
+    def look_around(self, *, split: bool = False) -> None:  # noqa: B027
         """Find out about rows that a fit will not hold in memory, before it asks; called on every rank.
 
         By default nothing is done: rows are asked when something is wanted of them.
 
         Parameters
         ----------
-        seed : int
-            Of the sample that the fit will ask for.
         split : bool, default False
             Whether some of the rows are to be held out: then only their number matters yet.
         """
