@@ -457,6 +457,7 @@ def test_tables_of_errors_follow_the_columns_of_the_data():
         xd.fit(table, 2, validation=pandas.DataFrame(X, columns=["b", "a"]), epochs=2)
 
 
+@pytest.mark.slow
 def test_projected_rows_far_from_zero():
     X, _ = noisy_rows(300)
     result = xd.fit(X + 1e8, 2, error=[0.1, 0.1], projection=np.tile(np.eye(2), (300, 1, 1)), epochs=5)
@@ -471,6 +472,7 @@ def test_rows_far_from_zero_are_centred_before_they_are_cast(standardize, device
     assert [note for note in result.notes if "weak prior" not in note] == []
 
 
+@pytest.mark.slow
 def test_a_restart_that_was_rescued_leaves_no_trace_in_the_next(monkeypatch):
     from xdeconv.fitting import loop
 

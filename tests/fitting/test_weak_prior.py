@@ -64,6 +64,7 @@ def test_rounded_values_do_not_attract_components():
     assert any("no noise to speak of" in note for note in found.notes)
 
 
+@pytest.mark.slow
 def test_the_estimator_has_it_too():
     X = smooth(3000, np.random.default_rng(7)).round(1)
     model = xd.XDGMM(8, random_state=0).fit(X)

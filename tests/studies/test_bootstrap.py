@@ -52,6 +52,7 @@ def test_shapes_and_sizes(found):
     assert (errors.means < 0.3).all()
 
 
+@pytest.mark.slow
 def test_bands_cover_the_truth(found):
     grid = np.linspace(-9, 9, 60)
     band = found.marginal("a", grid, levels=(0.025, 0.975))

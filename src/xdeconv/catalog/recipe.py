@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..rows.grouping import Grouping
 from ..rows.tables import exact_floats
 from .expressions import Columns
 from .latitudes import cosines
@@ -124,6 +125,7 @@ class Recipe:
     correlations  of pairs of sources: a column's name or a number
     log_prior     columns of log-priors, one per component
     declared      columns and features that were said to have no error
+    group         what makes groups of rows, by a column
     """
 
     features: tuple[str, ...]
@@ -136,6 +138,7 @@ class Recipe:
     log_prior: tuple[str, ...] = ()
     catalogues: tuple[str, ...] = ()
     declared: frozenset[str] = frozenset()
+    group: Grouping | None = None
 
     @property
     def unexplained(self) -> tuple[str, ...]:
@@ -161,7 +164,7 @@ class Recipe:
         names = [name for quantity in self.quantities.values() for name in quantity.names]
         names += [name for deviation in self.deviations.values() for name in deviation.names]
         names += [column for column in self.correlations.values() if isinstance(column, str)]
-        names += [*([self.weight] if self.weight else []), *self.log_prior]
+        names += [*([self.weight] if self.weight else []), *self.log_prior, *([self.group.name] if self.group else [])]
         return tuple(dict.fromkeys(names))
 
     @property

@@ -14,6 +14,7 @@ import torch
 from ..rows.batch import Batch, concatenate
 from ..rows.cutting import permutation
 from ..rows.data import ArraySource, Source
+from ..rows.grouping import Grouping
 from ..rows.prefetch import prefetched_to
 from ..system import streams
 from ..system.ranks import world
@@ -84,9 +85,23 @@ class CatalogSource(Source):
     def has_log_prior(self) -> bool:
         return bool(self.recipe.log_prior)
 
+    def grouped(self, grouping: Grouping) -> CatalogSource:
+        """The same rows with the groups that a column makes."""
+        finding.require((grouping.name,), self.table.columns, self.table.name)
+        reading = {**self.reading, "group": grouping.as_json()}
+        return replace(self, recipe=replace(self.recipe, group=grouping), reading=reading)
+
+    def values_of(self, column: str) -> set[Any]:
+        """What a column holds, read once."""
+        finding.require((column,), self.table.columns, self.table.name)
+        found: set[Any] = set()
+        for _, kept in self.passes([column]):
+            found.update(kept.column(0).unique().to_pylist())
+        return found
+
     @property
     def read_again(self) -> bool:
-        return self.memory is False
+        return self.memory is False or self.recipe.group is not None  # compact forms have no place for groups
 
     @property
     def remote(self) -> bool:

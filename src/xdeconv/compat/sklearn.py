@@ -27,6 +27,7 @@ from ..methods.structures import Structure, as_structure
 from ..mixture._mixture import Mixture
 from ..mixture.background import Uniform
 from ..mixture.exchange import SKLEARN, in_sklearns_shape
+from ..mixture.inflation import Inflation
 from ..mixture.matrices import square_root
 from ..mixture.tails import StudentT
 from ..rows import checks
@@ -71,8 +72,12 @@ class XDGMM(DensityMixin, BaseEstimator):
         A prior on weights and covariances.
     tails : StudentT or float, optional
         Tails heavier than a Gaussian's, as :func:`xdeconv.fit` takes them.
+    inflation : Inflation, optional
+        Fitted factors on errors that are too small, as :func:`xdeconv.fit` takes them.
     background : Uniform or Mixture, optional
         What else makes rows, with a weight that is fitted, as :func:`xdeconv.fit` takes it.
+    selection : Cut, sequence of Cut, Completeness or callable, optional
+        The chance with which rows were kept, as :func:`xdeconv.fit` takes it; ``score`` is then given that they were.
     max_iter : int, optional
         At most so many passes; by default as many as the method wants.
     batch_size : int, default 512
@@ -125,6 +130,8 @@ class XDGMM(DensityMixin, BaseEstimator):
         prior: Prior | None = None,
         background: Uniform | Mixture | None = None,
         tails: StudentT | float | None = None,
+        inflation: Inflation | None = None,
+        selection: Any = None,
         max_iter: int | None = None,
         batch_size: int = 512,
         n_init: int = 1,
@@ -149,6 +156,8 @@ class XDGMM(DensityMixin, BaseEstimator):
         self.prior = prior
         self.background = background
         self.tails = tails
+        self.inflation = inflation
+        self.selection = selection
         self.max_iter = max_iter
         self.batch_size = batch_size
         self.n_init = n_init
@@ -221,6 +230,8 @@ class XDGMM(DensityMixin, BaseEstimator):
             log_prior=log_prior,
             background=self.background,
             tails=self.tails,
+            inflation=self.inflation,
+            selection=self.selection,
             validation=validation,
             covariance=self._covariance(),
             method=self._method(X, noise, error, d, weight),

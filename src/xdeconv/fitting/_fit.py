@@ -14,6 +14,7 @@ from ..kernels.options import Options
 from ..methods import Method, Structure
 from ..mixture._mixture import Mixture
 from ..mixture.background import Rows
+from ..mixture.inflation import Inflation
 from ..mixture.tails import StudentT
 from ..rows.resident import Cache
 from ..search.moves import Moves
@@ -51,6 +52,8 @@ def fit(
     covariance: Structure | str | None = None,
     background: Any = None,
     tails: StudentT | float | None = None,
+    inflation: Inflation | None = None,
+    selection: Any = None,
     mixture: Mixture | None = None,
     start: Start | str = "kmeans",
     restarts: int = 1,
@@ -109,6 +112,14 @@ def fit(
     tails : StudentT or float, optional
         Tails of all components that are heavier than a Gaussian's: :class:`xdeconv.StudentT`, whose nu is fitted unless
         it is given. There are no moves then.
+    inflation : Inflation, optional
+        Factors on errors that are too small, one per observed coordinate or per coordinate and group of rows, fitted
+        with the mixture: :class:`xdeconv.Inflation`. By default those of ``mixture``, if it has any.
+    selection : Cut, sequence of Cut, Completeness or callable, optional
+        The chance with which rows were kept, given what was observed of them and their errors: cuts in closed form
+        (:class:`xdeconv.Cut`), or any function of rows to probabilities (:class:`xdeconv.Completeness`). The mixture is
+        then of all rows, kept or not. Noise must not depend on the true value, unless a model of it is given. Moves are
+        tried only before the first pass. By default that of ``mixture``, if it has one.
     mixture : Mixture, optional
         What to start from, instead of a start of its own.
     start : Start or str, default "kmeans"
@@ -171,7 +182,7 @@ def fit(
     arrays = {"noise": noise, "error": error, "projection": projection, "weight": weight, "log_prior": log_prior,
               "label": label}  # fmt: skip
     rows = gathered(data, columns, arrays, hold=cache != "none", background=background, labels=labels, mixture=mixture,
-                    validation=validation, seed=seed)  # fmt: skip
+                    validation=validation, seed=seed, inflation=inflation, selection=selection)  # fmt: skip
     settings: dict[str, Any] = {
         "covariance": covariance, "tails": tails, "start": start, "restarts": restarts, "seed": seed,
         "method": as_words(method), "moves": moves, "batch_rows": batch_rows, "epochs": epochs, "tol": tol,
@@ -180,7 +191,9 @@ def fit(
     said: tuple[str, ...] = ()
     if components == "auto" and mixture is None:
         beside = None if isinstance(rows.background, Rows) else rows.background
-        components, note = chosen_components(fit, rows.source, {**settings, "background": beside})
+        wider = None if inflation is None or rows.inflation is None else rows.inflation.asked(inflation)
+        kept = {"background": beside, "inflation": wider, "selection": rows.selection}
+        components, note = chosen_components(fit, rows.source, {**settings, **kept})
         said = (note,)
     plan = resolve(rows, components, mixture, labels=labels, units=units, patience=patience,
                    checkpoint=checkpoint, said=said, **settings)  # fmt: skip

@@ -49,10 +49,6 @@ class BesideSource(View):
         """Some rows from all over, shuffled."""
         return self._with(self.source.sample(size, seed))
 
-    def look_around(self, *, split: bool = False) -> None:
-        """Find out about the rows, on every rank."""
-        self.source.look_around(split=split)
-
     def split(self, fraction: float, seed: int) -> tuple[Source, Source]:
         """Rows to fit, and rows to hold out."""
         train, held = self.source.split(fraction, seed)

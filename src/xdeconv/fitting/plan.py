@@ -21,6 +21,8 @@ from ..methods.structures import FULL
 from ..mixture._mixture import Mixture, refuse_no_mixture
 from ..mixture.background import Background
 from ..mixture.coordinates import checked_names
+from ..mixture.inflation import Inflated
+from ..mixture.selection import Selecting
 from ..mixture.tails import StudentT
 from ..rows.data import Source
 from ..rows.resident import Cache, checked_cache
@@ -69,6 +71,8 @@ class Plan:
     facts: Mapping[str, Any] = field(default_factory=dict)
     background: Background | None = None
     tails: StudentT | None = None
+    inflation: Inflated | None = None
+    selection: Selecting | None = None
     said: tuple[str, ...] = ()
     counted: bool = False
 
@@ -96,6 +100,8 @@ class Plan:
             "dtype": str(self.dtype), "data": stamp_of(source),
             "validation": None if held_out is None else stamp_of(held_out), "background": told(self.background),
             "tails": None if self.tails is None else repr(self.tails),
+            "inflation": None if self.inflation is None else repr(self.inflation),
+            "selection": None if self.selection is None else self.selection.told(),
         }  # fmt: skip
 
     def method_for(self, dtype: torch.dtype) -> Method:
@@ -146,6 +152,8 @@ def resolve(
         facts=rows.facts,
         background=rows.background,
         tails=heavier,
+        inflation=rows.inflation,
+        selection=rows.selection,
         said=said,
         counted=epochs is not None or chosen.batch_rows is not None,
     )

@@ -67,6 +67,11 @@ def refuses(batch: Batch, k: int, d: int) -> str | None:
     return None
 
 
+def refuses_slopes(batch: Batch, d: int) -> str | None:
+    """Always: Triton's kernels do not sum derivatives by errors."""
+    return "fitted factors on errors have no Triton kernel"
+
+
 @at_home
 def accumulate(
     log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT
