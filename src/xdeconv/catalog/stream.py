@@ -341,13 +341,20 @@ class CatalogSource(Source):
     def notes(self) -> tuple[str, ...]:
         """What a user should know: values that are taken as exact, rows dropped, files skipped."""
         exact = finding.unexplained(self.recipe, self.table.name)
+        unsaid = self.unsaid_units
         dropped = self.tally.dropped
         skipped = len(self.tally.skipped) + len(self.table.skipped)
         return tuple(
             ([f"NO NOISE: {exact}"] if exact else [])
+            + ([unsaid] if unsaid else [])
             + ([f"{dropped:,} rows with impossible errors were dropped"] if dropped else [])
             + ([f"{skipped} damaged files or parts were skipped"] if skipped else [])
         )
+
+    @property
+    def unsaid_units(self) -> str | None:
+        """What to say of files that do not tell the units that other files do; None where all agree."""
+        return finding.unsaid_units(self.table, self.recipe, self.reading.get("unit") or {})
 
     @property
     def unexplained(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..catalog._open import open_source, warn_of_exact
+from ..catalog._open import open_source, warn_of_guesses
 from ..mixture._mixture import Mixture
 from ..mixture.asking import is_path, remembered
 from ..mixture.background import Background
@@ -121,5 +121,5 @@ def _opened(data: Any, columns: Sequence[str] | None, arrays: Mapping[str, Any])
         raise ValueError(f"a table's errors are found by name: {', '.join(given)} cannot be given beside columns=. "
                          f"To say it otherwise, fit xd.open(data, columns, {given[0]}=...)")  # fmt: skip
     source = open_source(data, columns)
-    warn_of_exact(source, stacklevel=5)
+    warn_of_guesses(source, stacklevel=5)
     return source
