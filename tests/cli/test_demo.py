@@ -42,12 +42,14 @@ def uv(weights, means, variances) -> xd.Mixture:
     return xd.Mixture(np.array(weights), means, V, labels=demo.LABELS, units=demo.UNITS)
 
 
+@pytest.mark.slow
 def test_velocities_near_the_sun_are_the_known_ones(found):
     whole = one_gaussian(found[0].mixture)
     np.testing.assert_allclose(whole.means[0], [-10.5, -17.5, -7.2], atol=2.0)
     np.testing.assert_allclose(np.sqrt(np.diagonal(whole.covariances[0])), [32, 22, 15], rtol=0.15)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epochs", "least"), [(20, -1.0), (60, -0.1)])
 def test_prediction_gains_no_more_than_the_truth(epochs, least):
     """However short the fit: a Gaussian that has not converged would be too easy to beat."""
@@ -81,6 +83,7 @@ def test_one_gaussian_gains_nothing_from_more_components():
     assert demo.predict_other(sky, demo.Settings(epochs=10, starts=1, moves="none")).gain < 0.005
 
 
+@pytest.mark.slow
 def test_where_seeds_end_is_told(found):
     """Seeds that end apart are said to, and a fit ends where it ended before."""
     result, _ = found
@@ -143,6 +146,7 @@ def verdicts(mixture: xd.Mixture) -> dict[str, str]:
     return {group.name: group.verdict for group in demo.judge_groups([mixture])[1]}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", demo.GROUPS)
 def test_a_clump_is_a_peak(name):
     mixture = uv([0.9, 0.1], [(0.0, -20.0), demo.GROUPS[name]], [900.0, 9.0])

@@ -64,6 +64,7 @@ def test_variance_one_far_from_zero(far, standardize):
     assert moved.loglik == pytest.approx(near.loglik, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moves", ["auto", "bovy"])
 def test_moves_with_diagonal_errors_of_projected_rows(moves):
     rng = np.random.default_rng(3)
@@ -82,6 +83,7 @@ def test_dead_components_come_back_to_life():
     assert revived.mixture.weights.min() > 0.3
 
 
+@pytest.mark.slow
 def test_fits_in_threads_do_not_mix():
     alone = [xd.fit(X, 2, noise=S, seed=seed, epochs=4, tol=0).mixture.means for seed in range(4)]
     found: dict[int, np.ndarray] = {}
@@ -114,6 +116,7 @@ def test_a_pass_holds_no_matrix_of_rows_and_components():
 # bayesiains/scalable_xd and density-deconvolution
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("method", "batch_rows"), EVERY_METHOD)
 def test_one_component(method, batch_rows):
     result = xd.fit(X, 1, noise=S, method=method, batch_rows=batch_rows, epochs=100)

@@ -26,6 +26,7 @@ def check(mixture, weight=0.02, width=0.1):
     np.testing.assert_allclose(found / V[:, [0, 1], [0, 1]], 1.0, atol=width)
 
 
+@pytest.mark.slow
 def test_two_clusters_in_a_uniform_background():
     found = [xd.fit(X, 2, noise=S, background=BOX).mixture for X, S in (rows(seed=seed) for seed in range(4))]
     for mixture in found:
@@ -34,6 +35,7 @@ def test_two_clusters_in_a_uniform_background():
     np.testing.assert_allclose(np.mean(ratios, axis=0), 1.0, atol=0.05)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "settings",
     [
@@ -66,6 +68,7 @@ def test_the_search_sees_it():
     assert abs(found.mixture.background_weight - 0.5) < 0.03
 
 
+@pytest.mark.slow
 def test_log_densities_per_row_are_the_same_fit():
     X, S = rows(1000)
     density = BOX.log_density(xd.Batch.from_arrays(X, S)).numpy()
@@ -114,6 +117,7 @@ def test_resuming_ends_at_the_same_bits(tmp_path):
         xd.fit(X, 2, noise=S, background=other, checkpoint=xd.Checkpoint(tmp_path / "c", resume=True))
 
 
+@pytest.mark.slow
 def test_studies(tmp_path):
     X, S = rows(1500)
     chosen = xd.select(X, [1, 2, 3], "bic", noise=S, background=BOX, results=tmp_path / "r")
@@ -129,6 +133,7 @@ def test_studies(tmp_path):
     assert 0.002 < np.std(shares) < 0.05
 
 
+@pytest.mark.slow
 def test_the_estimator():
     X, S = rows()
     model = xd.XDGMM(2, background=BOX, random_state=0).fit(X, noise=S)

@@ -25,6 +25,7 @@ def test_too_little_memory_gives_the_figure_and_what_helps(monkeypatch):
         xd.fit(X, 2, error=[0.1, 0.1])
 
 
+@pytest.mark.slow
 def test_the_figure_grows_with_rows_and_components(caplog):
     figures = []
     for rows, k in ((100, 2), (500, 2), (500, 50)):
@@ -79,6 +80,7 @@ def test_a_limit_of_address_space_is_known():
     assert "GiB are free: stream the rows" in found.stdout, found.stderr
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("most", [499, 100, 1])
 def test_a_gpu_that_runs_out_computes_in_halves(most, monkeypatch, caplog):
     """The CPU kernel stands for a GPU that has room for so many rows."""

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..rows import units
+from ..rows.grouping import Grouping
 from . import conventions
 from .coordinates import NAMED, parse_transform
 from .expressions import Expression
+from .readers import Table
 from .recipe import Deviation, Quantity, Recipe
 from .transforms import Formula, Formulated, Hook, Joined, Plain, Transform
 
@@ -34,6 +36,7 @@ class Choices:
     offset        {column: what is subtracted from it}: a zero point
     inflate       {column: what its error is multiplied by}
     fill          {column: the value that stands for a missing one}
+    group         the column that makes groups of rows, and how
     cos_dec       whether an error of ra (any longitude) is one of ra cos dec
     """
 
@@ -47,6 +50,7 @@ class Choices:
     fill: Mapping[str, float] = field(default_factory=dict)
     weight: str | None = None
     log_prior: tuple[str, ...] = ()
+    group: Mapping[str, Any] | None = None
     error_pattern: str = ERROR_PATTERN
     correlation_pattern: str = CORRELATION_PATTERN
     cos_dec: bool = True
@@ -161,6 +165,7 @@ class _Finder:
             transforms=made,
             weight=chosen.weight,
             log_prior=chosen.log_prior,
+            group=None if chosen.group is None else Grouping.from_json(chosen.group),
             catalogues=conventions.catalogues(raw, self.columns),
             declared=frozenset(name for name, given in chosen.error.items() if given is None),
         )
@@ -372,6 +377,18 @@ def unexplained(recipe: Recipe, where: str) -> str | None:
         return None
     return (f"no error column was found for {', '.join(names)} in {where}: the values are taken as exact. If that is "
             f"meant, say error={{{names[0]!r}: None}} or --error {names[0]}=none; else name the column")  # fmt: skip
+
+
+def unsaid_units(table: Table, recipe: Recipe, said: Mapping[str, str]) -> str | None:
+    """What to say of files that do not tell the units that other files do, or None."""
+    unsaid = table.unsaid_units([name for name in recipe.columns if name not in said])
+    if not unsaid:
+        return None
+    file, names = next(iter(unsaid.items()))
+    more = f" and {len(unsaid) - 1} more files do" if len(unsaid) > 1 else " does"
+    wanted = {names[0]: table.units[names[0]]}
+    return (f"{file}{more} not say the units of {', '.join(names)}, as other files do: they are taken to be the same. "
+            f"If they are, say unit={wanted} or --unit {names[0]}={wanted[names[0]]}")  # fmt: skip
 
 
 def describe(recipe: Recipe) -> list[str]:

@@ -15,7 +15,9 @@ from ..mixture._mixture import Mixture
 from ..rows.cutting import permutation
 from ..rows.data import ArraySource, Source
 from .beside import beside
-from .plan import hold_out
+from .gathering import hold_out
+from .inflating import with_groups_of
+from .selected import selected_by
 
 
 @dataclass(frozen=True)
@@ -72,13 +74,18 @@ def _scored(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:  # fmt: skip
     """Weights (n,) and log-densities (s, n) of rows, batch by batch."""
     first = mixtures[0]
-    source = beside(source, first.background)
+    source = with_groups_of(beside(source, first.background), first.inflation)
     shift, variance = first.mean(), np.diag(first.covariance())
     scale = np.sqrt(np.where(variance > 0, variance, 1.0))
     moved = source.standardized(torch.from_numpy(shift), torch.from_numpy(scale), device, dtype).arranged(None, 0)
-    parameters = [mixture.transformed(-shift / scale, 1 / scale).scaled(device) for mixture in mixtures]
+    framed = [mixture.transformed(-shift / scale, 1 / scale) for mixture in mixtures]
+    parameters, options = [mixture.scaled(device) for mixture in framed], options or kernels.Options()
+    selected = [selected_by(mixture, device) for mixture in framed]
     for batch in moved.batches(0):
-        rows = [kernels.log_prob(*p, batch, options or kernels.Options()).double().cpu().numpy() for p in parameters]
+        logs = [kernels.log_prob(*p, mixture.widened(batch), options).double()
+                for p, mixture in zip(parameters, framed, strict=True)]  # fmt: skip
+        gains = [0.0 if s is None else s.gain(p, batch) for p, s in zip(parameters, selected, strict=True)]
+        rows = [(row + gain).cpu().numpy() for row, gain in zip(logs, gains, strict=True)]
         yield np.ones(batch.n) if batch.weight is None else batch.weight.double().cpu().numpy(), np.stack(rows)
 
 

@@ -12,7 +12,10 @@ from ..methods import Structure
 from ..mixture._mixture import Mixture
 from .history import Epoch, columns
 from .limits import cannot_tell
+from .selected import selection_notes
 from .state import FitState
+from .stopping import monte_carlo
+from .sureness import with_standard_errors
 from .workspace import Workspace
 
 
@@ -65,13 +68,24 @@ def result_of(workspace: Workspace, state: FitState, interrupted: bool) -> FitRe
     plan, winner = workspace.plan, state.winner
     loglik = workspace.score(winner.mixture, workspace.train)
     validation = None if workspace.held_out is None else workspace.score(winner.mixture, workspace.held_out)
-    given = plan.given
-    mixture = tidied(workspace.frame.out_of(winner.mixture), plan.method.covariance).with_(
+    given, fitted = plan.given, winner.mixture
+    if fitted.inflation is not None and not interrupted:
+        fitted = fitted.with_(inflation=with_standard_errors(workspace, fitted))
+    mixture = tidied(workspace.frame.out_of(fitted), plan.method.covariance).with_(
         labels=plan.labels or (given.labels if given else None),
         units=plan.units or (given.units if given else None),
         background=plan.background,
+        selection=plan.selection,
     )
-    notes = (*state.notes, *_shortfall(workspace, state, interrupted), *cannot_tell(mixture, workspace.raw))
+    notes = (
+        *workspace.raw.notes,
+        *state.notes,
+        *_shortfall(workspace, state, interrupted),
+        *cannot_tell(mixture, workspace.raw),
+    )
+    if mixture.inflation is not None:
+        notes = (*(f"errors inflated, {line}" for line in mixture.inflation.describe(mixture.labels)), *notes)
+    notes += selection_notes(mixture, workspace.raw, plan.seed, _drawn(workspace, state))
     meta: dict[str, Any] = {
         "fit": state.settings, "epochs": len(state.history), "loglik": loglik, "validation": validation,
         "notes": list(notes), "history": columns(state.history), **plan.facts,
@@ -80,6 +94,17 @@ def result_of(workspace: Workspace, state: FitState, interrupted: bool) -> FitRe
     return FitResult(
         mixture, state.history, winner.converged, loglik, validation, interrupted, notes, winner.restart
     )  # fmt: skip
+
+
+def _drawn(workspace: Workspace, state: FitState) -> str | None:
+    """What is known of the error that draws make, where there are some."""
+    rounds, size, _ = state.drawing
+    if state.proposal is None:
+        return None
+    known = f"chances to be kept are averages over draws, {rounds} rounds and at last {size} per row or more"
+    if workspace.plan.batch_rows is not None or rounds < 2:
+        return f"{known}: their error is not known"
+    return f"{known}: their error is about {monte_carlo(workspace, state):.1g} standard errors of the parameters"
 
 
 def tidied(mixture: Mixture, structure: Structure) -> Mixture:

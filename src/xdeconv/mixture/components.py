@@ -19,7 +19,10 @@ from ..rows.batch import Batch
 from . import line
 from .background import Background
 from .coordinates import Coordinate, checked_names, indices
+from .given_selection import as_selecting
+from .inflation import Inflated
 from .matrices import checked_parameters, n_parameters, of_one_covariance
+from .selection import Population, Selecting
 from .tails import StudentT
 
 Array = np.ndarray
@@ -39,6 +42,8 @@ class Components(Background):
     background_weight: float = 0.0
     tails: StudentT | None = None
     structure: str = "full"
+    inflation: Inflated | None = None
+    selection: Selecting | None = None
 
     def __post_init__(self) -> None:
         weights, means, V = checked_parameters(self.weights, self.means, self.covariances)
@@ -49,6 +54,9 @@ class Components(Background):
         object.__setattr__(self, "units", checked_names(self.units, self.d, "units", unique=False))
         object.__setattr__(self, "meta", MappingProxyType(_checked_meta(self.meta)))
         object.__setattr__(self, "background_weight", _checked_background(self))
+        if self.inflation is not None and not isinstance(self.inflation, Inflated):
+            raise ValueError(f"inflation must be the factors of a fit, mixture.inflation, got {self.inflation!r}")
+        object.__setattr__(self, "selection", as_selecting(self.selection, self.labels, self.d))
         of_one_covariance(self.structure, self.d)  # which refuses a word that it does not know
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -69,6 +77,7 @@ class Components(Background):
     def n_parameters(self) -> int:
         """Number of free parameters."""
         beside = (self.background is not None) + (self.tails is not None and self.tails.fitted)
+        beside += 0 if self.inflation is None else len(self.inflation.numbers)
         return n_parameters(self.k, self.d, self.structure) + beside
 
     @property
@@ -82,17 +91,19 @@ class Components(Background):
         names = f", labels={list(self.labels)}" if self.labels else ""
         beside = "" if self.background is None else f", background={self.background_weight:.3g}"
         beside += "" if self.tails is None or self.tails.nu is None else f", nu={self.tails.nu:.3g}"
+        beside += "" if self.inflation is None else ", inflated errors"
         shape = "" if self.structure == "full" else f", covariance={self.structure}"
-        return f"Mixture(k={self.k}, d={self.d}{names}{shape}{beside})"
+        kept = "" if self.selection is None else ", selected"
+        return f"Mixture(k={self.k}, d={self.d}{names}{shape}{beside}{kept})"
 
     def with_(self, **changes: Any) -> Self:
-        """A copy with other labels, units, meta, structure or background.
+        """A copy with other labels, units, meta, structure, background or selection.
 
         Parameters
         ----------
         **changes : dict
-            labels, units, meta, structure, background or background_weight; ``background=None`` leaves the components
-            alone.
+            labels, units, meta, structure, selection, background or background_weight; ``background=None`` leaves the
+            components alone.
 
         Returns
         -------
@@ -221,7 +232,22 @@ class Components(Background):
         return self._scaled_rows(replace(batch, background=density))
 
     def _scaled_rows(self, batch: Batch) -> Batch:
+        batch = self.widened(batch)
         return batch if self.tails is None else self.tails.rows(batch)
+
+    def widened(self, batch: Batch) -> Batch:
+        """Rows with the errors that the mixture takes them to have: inflated by its fitted factors, if it has any.
+
+        Parameters
+        ----------
+        batch : Batch
+            Rows with their errors as they are quoted.
+
+        Returns
+        -------
+        Batch
+        """
+        return batch if self.inflation is None else self.inflation.rows_of(batch)
 
     def _components(self) -> Parameters:
         """The components alone, whose weights sum to 1."""
@@ -241,6 +267,20 @@ class Components(Background):
         """
         own = self.tensors(device)
         return own if self.tails is None else self.tails.expanded(own)
+
+    def population(self, device: torch.device | str = "cpu") -> Population:
+        """What makes rows, as a selection function wants it.
+
+        Parameters
+        ----------
+        device : torch.device or str
+            Where it is wanted.
+
+        Returns
+        -------
+        Population
+        """
+        return Population(self.scaled(device), self.background)
 
     def tensors(self, device: torch.device | str = "cpu") -> Parameters:
         """Log-weights, means and covariances as float64 tensors, as kernels want them.

@@ -153,6 +153,9 @@ def check(
     'errors are too small by about a factor of 2.0'
     """
     refuse_no_mixture(mixture)
+    if mixture.selection is not None:
+        raise ValueError("rows that were selected are not spread as the mixture is: check(..., "
+                         "mixture.with_(selection=None)) is right only for rows that were not")  # fmt: skip
     if bins < 1:
         raise ValueError(f"bins must be at least 1, got {bins!r}")
     if isinstance(data, Source) and by is None:
@@ -166,7 +169,7 @@ def check(
         batch, columns = batch.rows(torch.from_numpy(some)), {name: values[some] for name, values in columns.items()}
     named = batch.projection is None
     chosen = mixture.indices(range(mixture.d) if coordinates is None else coordinates) if named else range(batch.p)
-    u = pit(mixture, batch)
+    u, batch = pit(mixture, batch), mixture.widened(batch)
     return Check(tuple(_verdict(mixture, batch, a, u[:, a], columns, bins) for a in chosen))
 
 

@@ -12,8 +12,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...rows.tables import is_pandas
 from .files import masked_columns
-from .table import BLOCK_ROWS, Piece, ReadError, Table, blocks_of
+from .table import BLOCK_ROWS, Piece, ReadError, Table, blocks_of, record_batch, refuse_to_blame
 from .text import described_columns
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class ArrowFiles(Table):
         try:
             batch = ipc_reader(piece.file, tuple(columns)).get_batch(piece.index).select(list(columns))
         except (OSError, KeyError, IndexError, pa.ArrowException) as problem:
+            refuse_to_blame(piece, problem)
             raise ReadError(f"{piece} is damaged or cannot be read: {problem}") from problem
         if batch.num_rows != piece.rows:
             raise ReadError(f"{piece} has {batch.num_rows} rows where {piece.rows} were expected")
@@ -70,6 +72,7 @@ def _batches(path: str, reader: Any) -> Iterator[Piece]:
         try:
             rows = reader.get_batch(index).num_rows
         except (OSError, pa.ArrowException) as problem:
+            refuse_to_blame(path, problem)
             raise ReadError(f"{path}, record batch {index} is damaged: {problem}") from problem
         if rows:
             yield Piece(path, "record batch", index, rows, first)
@@ -108,8 +111,23 @@ def memory_table(data: Any, name: str) -> MemoryTable:
     try:
         table = data if isinstance(data, pa.Table) else pa.table(data)
     except (pa.ArrowException, ValueError, TypeError) as problem:
-        raise ValueError(f"{name} cannot be read: {problem}") from problem
+        if not is_pandas(data) or not data.columns.is_unique:
+            raise ValueError(f"{name} cannot be read: {problem}") from problem
+        table = _by_columns(data)
     return MemoryTable(masked_columns(table), units_of(table.schema), name)
+
+
+def _by_columns(data: Any) -> pa.Table:
+    """A table of pandas of which Arrow cannot take some column: bytes in another order, sparse ones, mixed objects."""
+    import pyarrow as pa
+
+    columns = {}
+    for name in data.columns:
+        try:
+            columns[str(name)] = pa.array(data[name], from_pandas=True)
+        except (pa.ArrowException, ValueError, TypeError):
+            columns[str(name)] = record_batch({str(name): data[name].to_numpy()}).column(0)
+    return pa.table(columns)
 
 
 def units_of(schema: pa.Schema) -> dict[str, str]:
@@ -156,4 +174,5 @@ def _opened(path: str, changed: int, columns: tuple[str, ...] | None) -> Any:
         wanted = [i for i, name in enumerate(whole.schema.names) if name in columns]
         return pa.ipc.open_file(pa.OSFile(path), options=pa.ipc.IpcReadOptions(included_fields=wanted))
     except (OSError, pa.ArrowException) as problem:
+        refuse_to_blame(path, problem)
         raise ReadError(f"{path} is damaged or not an Arrow IPC file: {problem}") from problem
