@@ -32,9 +32,9 @@ from .trials import Change, Effort, removals, try_merges
 MOST_COMPONENTS = 16  # with more, trials of whole mixtures cost more than they find
 STARTS = 3
 ROWS = 1 << 15  # at most, that mixtures are judged on
-HEATS = ((1, 5, 4), (3, 10, 1))  # times the rows of a sweep, EM passes, times the trials that race afterwards
+HEATS = ((1, 5, 4), (6, 12, 1))  # times the rows of a sweep, EM passes, times the trials that race afterwards
 RACE, LAST = 20, 40  # passes of accelerated EM, of those that race and of the best of them: EM would need hundreds
-FINISH = 4  # trials that go on to the end, two at a time
+FINISH = 8  # trials that go on to the end, two at a time
 GAIN = 1.0  # nats that a move must add
 
 
@@ -47,7 +47,7 @@ class Care:
     racing: int
 
 
-SWEEPS = (Care(5, 2_000, 4), Care(10, 4_000, 8), Care(10, 4_000, 8))  # the next where one finds nothing
+SWEEPS = (Care(5, 3_000, 4), Care(10, 4_000, 8))  # the second where the first finds nothing
 
 
 def fits(pool: Batch, k: int) -> bool:
