@@ -214,3 +214,34 @@ def test_ranks_read_row_groups_that_no_other_reads(stars, cache):
     for mine, theirs in list(zip(first, other, strict=True))[1:3]:
         assert sorted(mine + theirs) == (survey if cache == "none" else [])
         assert not set(mine) & set(theirs)
+
+
+ERRORS = """
+import sys
+import numpy as np
+import torch
+import xdeconv as xd
+from xdeconv.system.ranks import process_group
+
+torch.set_num_threads(1)
+with process_group("cpu", timeout=60):
+    source = xd.open(sys.argv[1], ["parallax", "pmra", "pmdec"], memory=False, where="astrometric_params_solved > 3")
+    found = xd.errors(source, xd.load(sys.argv[2]), device="cpu")
+    print("ERRORS", *found.weights, *found.means.ravel(), found.background_weight, found.nu)
+"""
+
+
+def test_errors_of_two_ranks_are_those_of_one_process(stars, tmp_path):
+    """Of a stream, with a background and tails, to the last bits that the order of sums leaves."""
+    rows = xd.open(stars, ["parallax", "pmra", "pmdec"], where="astrometric_params_solved > 3")
+    box = xd.Uniform([-50.0, -500.0, -500.0], [50.0, 500.0, 500.0])
+    mixture = xd.fit(rows, 2, background=box, tails=xd.StudentT(), epochs=30, device="cpu").mixture
+    mixture.save(tmp_path / "model.safetensors")
+    alone = xd.errors(rows, mixture, device="cpu")
+    expected = [*alone.weights, *alone.means.ravel(), alone.background_weight, alone.nu]
+    assert min(expected) > 0
+    for process in ranks(["-c", ERRORS, stars, tmp_path / "model.safetensors"]):
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err
+        found = next(line for line in out.splitlines() if line.startswith("ERRORS"))
+        np.testing.assert_allclose(np.array(found.split()[1:], dtype=float), expected, rtol=1e-6)

@@ -17,8 +17,8 @@ from ..mixture.background import Background
 from ..mixture.inflation import Inflated, Inflation
 from ..mixture.selection import Selecting
 from ..rows.batch import Batch
-from ..rows.checks import refuse_unobserved
 from ..rows.data import ArraySource, Source, as_source
+from ..rows.unobserved import refuse_unobserved
 from .beside import as_background, held_out_beside
 from .inflating import choose_inflation, grouped_data, held_out_grouped
 from .selected import choose_selection, refuse_all_rejected
