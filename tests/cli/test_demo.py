@@ -12,6 +12,7 @@ import xdeconv as xd
 from xdeconv.catalog import hipparcos
 from xdeconv.cli import velocities as demo
 from xdeconv.cli.velocities_shown import tell
+from xdeconv.cli.velocity_groups import ONE_PLACE
 from xdeconv.mixture.modes import climb, find_maxima, log_density, log_excess, one_gaussian
 
 
@@ -87,7 +88,7 @@ def test_one_gaussian_gains_nothing_from_more_components():
 def test_where_seeds_end_is_told(found):
     """Seeds that end apart are said to, and a fit ends where it ended before."""
     result, _ = found
-    apart = replace(result, spread=2 * demo.ONE_PLACE)
+    apart = replace(result, spread=2 * ONE_PLACE)
     assert not apart.one_place
     told = io.StringIO()
     tell(apart, Console(file=told, width=300))

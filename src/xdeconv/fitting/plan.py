@@ -161,6 +161,8 @@ def resolve(
 
 def refuse_contradictions(mixture: Mixture | None, restarts: int, seed: Any) -> None:
     """Refuse words that do not go together, before any row is read."""
+    if mixture is not None:
+        refuse_no_mixture(mixture)
     if mixture is not None and restarts > 1:
         raise ValueError("restarts try new starts: give mixture= or restarts=, not both")
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
@@ -233,7 +235,6 @@ def count_components(components: Any, mixture: Mixture | None, source: Source) -
         raise ValueError("give components (how many) or mixture (to start from)")
     if mixture is None:
         return at_least(1, components, "components")
-    refuse_no_mixture(mixture)
     if components is not None and components != mixture.k:
         raise ValueError(f"mixture has {mixture.k} components and components={components!r}: give one of them")
     if mixture.d != source.dim:
