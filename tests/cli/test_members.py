@@ -179,3 +179,22 @@ def test_cuts_are_words_of_the_command(call, tmp_path):
     code, _, said = call(*words, "--force", "--selection", "parallax_over_error = 4")
     assert code == 2
     assert "NAME > NUMBER" in said
+
+
+def test_rows_of_a_store_that_nothing_names_are_said_to_be_shuffled(here, call):
+    assert call("prepare", "rows.parquet", "bare", "-c", "x,y")[0] == 0
+    assert call("prepare", "rows.parquet", "named", "-c", "x,y", "--keep", "id")[0] == 0
+    _, _, err = call("members", "both.safetensors", "bare", "-o", "m.parquet")
+    assert "the rows of bare are shuffled, and nothing tells which is which: prepare --keep" in err
+    _, _, err = call("members", "both.safetensors", "named", "-o", "n.parquet")
+    assert "shuffled" not in err
+    found, right = columns("n.parquet"), xd.load("both.safetensors").responsibilities(batch())
+    np.testing.assert_allclose(found["p_0"], right[found["id"].astype(int), 0], rtol=1e-9)
+
+
+def test_a_background_that_is_neither_a_box_nor_a_file_is_told_what_to_write(here, call):
+    code, _, err = call("fit", "rows.parquet", "-c", "x,y", "-k", "1", "-o", "m.safetensors", "--background", "uniform")
+    assert code == 2
+    assert "there is no file uniform: give a model's file, or a box such as x=LOW:HIGH,y=LOW:HIGH" in " ".join(
+        err.split()
+    )

@@ -250,8 +250,12 @@ def background(text: str | None, labels: Sequence[str]) -> Any:
     from ..mixture._mixture import load
     from ..mixture.background import Uniform
 
-    if text is None or Path(text).is_file() or "=" not in text:
+    if text is None or Path(text).is_file():
         return None if text is None else load(text)
+    if "=" not in text:
+        box = ",".join(f"{name}=LOW:HIGH" for name in labels)
+        wrong = f"there is no file {text}: give a model's file, or a box such as {box}"
+        raise typer.BadParameter(wrong, param_hint="--background")
     sides = pairs(text.split(","), "--background") or {}
     unknown, missing = [n for n in sides if n not in labels], [n for n in labels if n not in sides]
     if unknown or missing:
