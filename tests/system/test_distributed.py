@@ -11,11 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import psutil
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import xdeconv as xd
 from ranks import CASES
+from xdeconv.catalog import stream
 from xdeconv.fitting.state import load_state
 from xdeconv.simulate import _gaia as simulate
 
@@ -73,12 +75,15 @@ def test_all_ranks_have_the_same_mixture(together, name):
     assert np.array_equal(scores, others, equal_nan=True)
 
 
-@pytest.mark.parametrize("name", ["batch", "stream", "held", "moves"])
+@pytest.mark.parametrize("name", ["batch", "stream", "held", "moves", "background", "inflation"])
 def test_two_ranks_equal_one_process(together, stars, name):
     found, scores = results(together, name)
     alone = CASES[name](stars)
     for part in ("weights", "means", "covariances"):
         assert np.allclose(getattr(found, part), getattr(alone.mixture, part), rtol=1e-9, atol=1e-9)
+    assert found.background_weight == pytest.approx(alone.mixture.background_weight, rel=1e-9)
+    if found.inflation is not None:
+        np.testing.assert_allclose(found.inflation.values, alone.mixture.inflation.values, rtol=1e-8)
     assert abs(scores[0] - alone.loglik) < 1e-10
     if alone.validation is not None:
         assert abs(scores[1] - alone.validation) < 1e-10
@@ -178,6 +183,7 @@ import json, sys
 from collections import Counter
 import torch
 import xdeconv as xd
+from xdeconv.catalog import stream
 from xdeconv.catalog.readers.parquet import ParquetTable
 from xdeconv.system.ranks import process_group, rank
 
@@ -189,31 +195,67 @@ def noted(self, piece, columns, floats=()):
     return read(self, piece, columns, floats)
 
 ParquetTable.read = noted
-cache = None if sys.argv[2] == "default" else sys.argv[2]
+words, held = json.loads(sys.argv[2]), json.loads(sys.argv[3])
+stream.HELD_BYTES = 200_000  # rows held out take less, all rows more
 with process_group("cpu", timeout=60):
-    source = xd.open(sys.argv[1], ["parallax", "pmra", "pmdec"], memory=False)
-    xd.fit(source, 3, moves="none", epochs=3, tol=0, cache=cache, device="cpu", method=xd.EM(accelerate=False),
-           callback=lambda _: (phases.append(sorted(groups)), groups.clear()))
+    source = xd.open(sys.argv[1], ["parallax", "pmra", "pmdec"], **words)
+    result = xd.fit(source, 3, moves="none", epochs=3, tol=0, device="cpu", method=xd.EM(accelerate=False), **held,
+                    callback=lambda _: (phases.append(sorted(groups)), groups.clear()))
     phases.append(sorted(groups))
-    print("READS", json.dumps(phases))
+    print("READS", json.dumps([phases, result.mixture.means.tolist()]))
 """
 
 
-@pytest.mark.parametrize("cache", ["none", "host"])
-def test_ranks_read_row_groups_that_no_other_reads(stars, cache):
-    """Before the first pass the first rank alone surveys the file; then each reads its half, once a pass or once."""
-    phases = []
-    for process in ranks(["-c", READS, stars, cache]):
+def read_by_two(path, words, held):
+    """The row groups that each rank read, until the first pass was done and in each pass after it, and the means."""
+    told = []
+    for process in ranks(["-c", READS, path, json.dumps(words), json.dumps(held)]):
         out, err = process.communicate(timeout=120)
         assert process.returncode == 0, err
-        phases.append(json.loads(next(line for line in out.splitlines() if line.startswith("READS"))[5:]))
-    first, other = phases
-    survey = list(range(12))
-    assert sorted(first[0] + other[0]) == sorted(survey + survey)  # the survey, and one pass or its keeping
-    assert len(other[0]) == 6
-    for mine, theirs in list(zip(first, other, strict=True))[1:3]:
-        assert sorted(mine + theirs) == (survey if cache == "none" else [])
+        told.append(json.loads(next(line for line in out.splitlines() if line.startswith("READS"))[5:]))
+    (first, means), (other, others) = told
+    assert means == others
+    return first, other, np.array(means)
+
+
+@pytest.mark.parametrize(
+    ("words", "held", "before"),
+    [({"memory": False}, {"cache": "none"}, 1), ({"memory": False}, {"cache": "host"}, 1),
+     ({}, {"validation": 0.2}, 1), ({"where": "parallax > -0.5"}, {}, 1), ({"bad_rows": "drop"}, {}, 1),
+     ({"bad_rows": "drop"}, {"validation": 0.2}, 2)],
+)  # fmt: skip
+def test_ranks_read_row_groups_that_no_other_reads(stars, words, held, before, monkeypatch):
+    """Each surveys its half before the first pass, and reads its half in each pass, or once."""
+    first, other, means = read_by_two(stars, words, held)
+    everything = list(range(12))
+    assert sorted(first[0] + other[0]) == sorted((before + 1) * everything)  # the survey, and one pass or its keeping
+    assert len(first[0]) == len(other[0])
+    for mine, theirs in zip(first[:3], other[:3], strict=True):
         assert not set(mine) & set(theirs)
+    for mine, theirs in list(zip(first, other, strict=True))[1:3]:
+        assert sorted(mine + theirs) == (everything if held.get("cache") != "host" else [])
+    if held.get("cache") == "host":  # of a part that is held no sample can be taken: the start is another
+        return
+    monkeypatch.setattr(stream, "HELD_BYTES", 200_000)
+    source = xd.open(stars, ["parallax", "pmra", "pmdec"], **words)
+    alone = xd.fit(source, 3, moves="none", epochs=3, tol=0, device="cpu", method=xd.EM(accelerate=False), **held)
+    np.testing.assert_allclose(means, alone.mixture.means, rtol=1e-9)
+
+
+def test_a_bad_row_that_one_rank_finds_ends_all(tmp_path):
+    table = simulate.gaia(6000, seed=2).to_table()
+    bad = np.asarray(table["pmra_error"]).copy()
+    observed = np.flatnonzero(~np.isnan(np.asarray(table["pmra"])))
+    row = int(observed[observed > 700][0])  # in the second row group, which the second rank reads
+    bad[row] = -1.0
+    path = tmp_path / "bad.parquet"
+    index = table.column_names.index("pmra_error")
+    pq.write_table(table.set_column(index, "pmra_error", pa.array(bad)), path, row_group_size=500)
+    ended = [(process.communicate(timeout=120)[1], process.returncode)
+             for process in ranks(["-c", READS, path, "{}", "{}"])]  # fmt: skip
+    for err, code in ended:
+        assert code  # 1, or an abort of gloo's threads after it
+        assert f"row {row} in row group 1: pmra_error is negative" in err
 
 
 ERRORS = """

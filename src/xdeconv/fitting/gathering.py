@@ -48,6 +48,8 @@ def gathered(
     if columns is not None or is_path(data):
         data = _opened(data, columns, arrays)
     data, inflation = grouped_data(data, inflation, mixture)
+    if isinstance(data, Source):
+        data.look_around(split=isinstance(validation, Real))
     source = as_source(data, hold, **arrays)
     facts = remembered(data if isinstance(data, (Source, Batch)) else source)
     if source.rows == 0:
@@ -62,6 +64,7 @@ def gathered(
         raise ValueError("selection= and inflation= cannot be fitted together: a cut was made with the errors as they "
                          "are quoted")  # fmt: skip
     source, held_out = hold_out(source, validation, seed)
+    source.look_around()
     held_out = held_out_grouped(held_out_beside(held_out, beside), wider)
     refuse_all_rejected(kept, source, held_out)
     if held_out is not None:

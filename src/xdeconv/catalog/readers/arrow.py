@@ -64,10 +64,12 @@ class ArrowFiles(Table):
 
 
 def _batches(path: str, reader: Any) -> Iterator[Piece]:
-    """The record batches of a file that have rows."""
+    """The record batches of a file that have rows: their narrowest column tells how many."""
     import pyarrow as pa
 
     first = 0
+    if reader.num_record_batches:
+        reader = ipc_reader(path, (min(reader.schema, key=_width).name,))
     for index in range(reader.num_record_batches):
         try:
             rows = reader.get_batch(index).num_rows
@@ -77,6 +79,14 @@ def _batches(path: str, reader: Any) -> Iterator[Piece]:
         if rows:
             yield Piece(path, "record batch", index, rows, first)
         first += rows
+
+
+def _width(column: pa.Field) -> int:
+    """Bits of a value; many where that is not known."""
+    try:
+        return column.type.bit_width
+    except ValueError:
+        return 1 << 16
 
 
 @dataclass(frozen=True)
