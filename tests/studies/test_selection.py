@@ -307,6 +307,7 @@ def call(*words):
     return done.value.code
 
 
+@pytest.mark.slow
 def test_the_command_prints_draws_and_writes(table, capsys):
     pytest.importorskip("matplotlib")
     picture, model, results = (table.with_name(name) for name in ("c.png", "m.safetensors", "r.jsonl"))
