@@ -62,11 +62,11 @@ def contest(
     parameters = Parameters(*(torch.stack(tensors) for tensors in parts))
     rows = kernels.for_groups(batch, parameters.d, options)
     for passes, most in HEATS:
-        parameters = _heat(parameters, rows, passes, most, aim)
+        parameters = heat(parameters, rows, passes, most, aim)
     return [Parameters(*tensors) for tensors in zip(*parameters, strict=True)]
 
 
-def _heat(parameters: Parameters, rows: kernels.RowsForGroups, passes: int, most: int, aim: Aim) -> Parameters:
+def heat(parameters: Parameters, rows: kernels.RowsForGroups, passes: int, most: int, aim: Aim) -> Parameters:
     """The best of some starts after some passes, the best first."""
     total = float(rows.batch.total_weight())
     for _ in range(passes):
