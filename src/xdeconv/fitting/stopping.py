@@ -10,6 +10,7 @@ from .history import Epoch
 from .state import FitState
 from .workspace import Workspace
 
+CHANGED = 1.0  # nats: where passes since a search gained less, it would find what it found
 RESOLVED = {True: 6e-9, False: 1e-17}  # of the log-likelihood: what float32 and float64 can tell apart
 
 
@@ -45,14 +46,21 @@ def settled(workspace: Workspace, learner: Any, state: FitState) -> bool:
 
 
 def search_due(workspace: Workspace, learner: Any, state: FitState) -> bool:
-    """When a fit has converged, or a minibatch epoch is over, as long as searches find something and may be made."""
+    """When a fit has converged elsewhere, or a minibatch epoch is over, as long as searches may be made and succeed."""
     plan, past = workspace.plan, state.past()
     if plan.moves is None or plan.components == 1 or not past:
         return False
     searches = [record.moved for record in past[1:] if record.moved is not None]
     if len(searches) >= plan.moves.rounds or (searches and searches[-1] == 0):
         return False
-    return plan.batch_rows is not None or settled(workspace, learner, state)
+    return plan.batch_rows is not None or (_changed(workspace, past) and settled(workspace, learner, state))
+
+
+def _changed(workspace: Workspace, past: list[Epoch]) -> bool:
+    """Whether passes have led away from where the last search ended."""
+    since = _since_search(past)
+    gained = workspace.total * (since[-1].loglik - since[0].loglik)
+    return not gained < CHANGED * workspace.total / workspace.train.rows
 
 
 def finished(workspace: Workspace, learner: Any, state: FitState) -> bool:
