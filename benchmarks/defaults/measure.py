@@ -19,7 +19,7 @@ import xdeconv as xd
 from benchmarks.common import results as report
 from benchmarks.common.machine import about
 from benchmarks.common.problems import Split, gaia_fields, simulated, tycho
-from xdeconv.search.growing import grown
+from benchmarks.defaults.growing import grown
 
 PLAIN: dict = {"method": xd.EM(accelerate=False), "moves": "none"}  # EM as published
 

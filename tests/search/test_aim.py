@@ -6,9 +6,10 @@ import torch
 
 from xdeconv import Batch, Mixture, Moves
 from xdeconv.fitting.walking import smaller
+from xdeconv.kernels.parameters import Parameters
 from xdeconv.methods import Prior, as_structure
 from xdeconv.rows.data import ArraySource
-from xdeconv.search.aim import Aim, aim_of
+from xdeconv.search.aim import Aim
 from xdeconv.search.moves import Search
 from xdeconv.search.passes import em_passes, total_log_prob
 from xdeconv.search.pool import Pool
@@ -39,7 +40,7 @@ def off(word: str, V: torch.Tensor) -> float:
 
 @pytest.mark.parametrize("word", WORDS)
 def test_a_search_finds_the_clumps_and_keeps_the_structure(word):
-    aim = aim_of(None, as_structure(word))
+    aim = Aim(None, as_structure(word))
     start = em_passes(BAD.tensors(), BATCH, 20, aim)
     found = Search(BATCH, Moves(), np.random.default_rng(0), aim).run(start)
     assert found.moved
@@ -50,7 +51,7 @@ def test_a_search_finds_the_clumps_and_keeps_the_structure(word):
 
 @pytest.mark.parametrize("word", WORDS)
 def test_trials_have_the_structure(word):
-    aim = aim_of(Prior(w=0.01), as_structure(word))
+    aim = Aim(Prior(w=0.01), as_structure(word))
     start = em_passes(BAD.tensors(), BATCH, 20, aim)
     search = Search(BATCH, Moves(), np.random.default_rng(0), aim)
     search.run(start)
@@ -66,7 +67,7 @@ def test_trials_have_the_structure(word):
 
 @pytest.mark.parametrize("word", WORDS)
 def test_fewer_components_have_the_structure(word):
-    aim = aim_of(None, as_structure(word))
+    aim = Aim(None, as_structure(word))
     left = pruned(em_passes(BAD.tensors(), BATCH, 20, aim), 2, BATCH, aim)
     assert left.k == 2
     assert off(word, left.covariances) < 1e-4
@@ -74,8 +75,15 @@ def test_fewer_components_have_the_structure(word):
     assert smaller(mixture, 2, ArraySource(BATCH), 0).structure == word
 
 
-def test_an_aim_is_a_prior_with_a_structure():
-    aim = aim_of(Prior(w=2.0, c=3.0), as_structure("tied"))
-    assert isinstance(aim, Aim)
-    assert aim.scaled(0.5) == Aim(w=1.0, c=1.5, covariance=as_structure("tied"))
-    assert aim_of(None, as_structure("full")) is None
+def test_a_part_of_the_rows_has_its_share_of_the_prior():
+    aim = Aim(Prior(w=2.0, c=3.0), as_structure("tied"))
+    assert aim.scaled(0.5) == Aim(Prior(w=1.0, c=1.5), as_structure("tied"))
+    assert Aim().scaled(0.5) == Aim()
+
+
+def test_a_prior_counts_once_per_group_of_components():
+    groups = Parameters(*(torch.stack([t, t]) for t in BAD.tensors()))
+    once = Aim(Prior(w=2.0, c=3.0)).log_density(BAD.tensors())
+    torch.testing.assert_close(Aim(Prior(w=2.0, c=3.0)).log_density(groups), torch.stack([once, once]))
+    assert float(once) == pytest.approx(-0.5 * 3 * 4 * 2.0)
+    assert not Aim().log_density(groups).any()

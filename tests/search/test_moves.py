@@ -8,11 +8,12 @@ import xdeconv as xd
 from problems import problem
 from xdeconv import kernels
 from xdeconv.kernels.parameters import Parameters
+from xdeconv.search.aim import ANY, Aim
 from xdeconv.search.moves import Found, Moves, Search, bovy_pairs, bovy_splits, pair_up
 from xdeconv.search.pool import Pool
 from xdeconv.search.trials import Change, Effort, moment_match, refit, removals, try_merges, try_splits
 
-EFFORT = Effort(screening=4, screen_rows=1000, polishing=5, prior=None)
+EFFORT = Effort(screening=4, screen_rows=1000, polishing=5, aim=ANY)
 
 
 def grid_truth(k=20, seed=0):
@@ -195,7 +196,7 @@ def test_a_mixture_that_cannot_be_judged_is_changed_before_the_search(monkeypatc
 
     class Troubled(Search):
         def run(self, parameters):
-            calls.append(self.prior)
+            calls.append(self.aim.prior)
             return Found(parameters, 0, float("nan"), sound=False) if len(calls) == 1 else super().run(parameters)
 
     monkeypatch.setattr("xdeconv.fitting.searching.Search", Troubled)
@@ -278,7 +279,7 @@ def test_a_prior_weighs_in_a_trial_as_much_as_in_the_whole_fit():
     whole = xd.fit(X, mixture=start, method=xd.EM(prior=prior), epochs=30, tol=0, dtype="float64", device="cpu").mixture
     pool = Pool.of(whole.tensors(), kernels.for_groups(xd.Batch.from_arrays(X), 2))
     start = Parameters(*(t[:1][None] for t in whole.tensors()))
-    (_, _, V), _, _ = refit(pool.near([(0,)]), start, 10, prior)
+    (_, _, V), _, _ = refit(pool.near([(0,)]), start, 10, Aim(prior))
     np.testing.assert_allclose(V[0, 0].numpy(), whole.covariances[0], rtol=1e-6)
 
 

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from ..rows.batch import Batch, concatenate
-from ..rows.data import ArraySource, Source, permutation
+from ..rows.cutting import permutation
+from ..rows.data import ArraySource, Source
 from ..rows.prefetch import prefetched_to
 from ..system import streams
 from . import finding

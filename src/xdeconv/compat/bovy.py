@@ -16,6 +16,7 @@ from ..methods.em import EMState
 from ..methods.prior import Prior
 from ..rows import checks
 from ..rows.batch import Batch
+from ..search.aim import Aim
 from ..search.moves import Moves, Search
 from .bovy_logs import append_logs, criteria, free_parameters
 from .bovy_moves import FEWEST_TO_MOVE, candidates
@@ -179,16 +180,16 @@ class _Run:
         rng = np.random.default_rng(0)
         pool = self.batch.rows(torch.from_numpy(np.sort(rng.permutation(self.batch.n)[:size])))
         share = float(pool.total_weight()) / float(self.batch.total_weight())
-        prior = None if self.method.prior is None else self.method.prior.scaled(share)
+        aim = Aim(self.method.prior).scaled(share)
         best = self.average(state)
         for _ in range(moves.rounds):
-            result = Search(pool, moves, rng, prior).run(state.parameters())
+            result = Search(pool, moves, rng, aim).run(state.parameters())
             if not result.moved:
                 break
             self.notes.append((len(self.path), f"{result.moved} components were moved"))
             after = self.converge(self.method.moved(state, result.parameters))
             value = self.average(after)
-            if prior is None and not value > best:
+            if aim.prior is None and not value > best:
                 break
             state, best = after, value
         return state

@@ -12,7 +12,8 @@ import torch
 
 from .. import kernels
 from ..mixture._mixture import Mixture
-from ..rows.data import ArraySource, Source, permutation
+from ..rows.cutting import permutation
+from ..rows.data import ArraySource, Source
 from .beside import beside
 from .plan import hold_out
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from ..kernels.parameters import Parameters
-from ..methods import Prior
 from ..methods.em import all_weights
 from ..mixture._mixture import Mixture
 from ..rows.batch import Batch
 from ..rows.data import ArraySource, Source
 from ..rows.resident import ResidentSource
-from ..search.aim import aim_of
+from ..search.aim import Aim
 from ..search.exploring import explore
 from ..search.moves import Found, Search
 from ..system.progress import tell
@@ -38,7 +37,7 @@ def explored(workspace: Workspace, restart: int) -> tuple[Mixture, int | None]:
         return Parameters(*_start(workspace, ArraySource(rows), seed + 31 * number).tensors(plan.device))
 
     rng = np.random.default_rng([seed, 1])
-    best = explore(pool, plan.components, start, plan.moves, rng, _prior(workspace, pool), plan.options)
+    best = explore(pool, plan.components, start, plan.moves, rng, _aim(workspace, pool), plan.options)
     best = from_first(best.on("cpu"), plan.device)
     if not best.sound:
         return made_by_first(lambda: _plain_start(workspace, seed), plan.device), None
@@ -52,7 +51,7 @@ def _from_given(workspace: Workspace, given: Mixture) -> tuple[Mixture, int | No
         return given, None
     rng = np.random.default_rng([plan.seed, 1])
     pool = _pool(workspace, rng)
-    search = Search(pool, plan.moves, rng, _prior(workspace, pool), plan.options)
+    search = Search(pool, plan.moves, rng, _aim(workspace, pool), plan.options)
     result = from_first(search.run(given.tensors(plan.device)).on("cpu"), plan.device)
     if not result.moved or not result.sound:
         return given, 0
@@ -89,7 +88,7 @@ def searched(workspace: Workspace, parameters: Parameters, state: FitState) -> F
     assert plan.moves is not None
     rng = np.random.default_rng([plan.seed, state.restart, state.epoch, 2])
     pool = _pool(workspace, rng)
-    search = Search(pool, plan.moves, rng, _prior(workspace, pool), plan.options)
+    search = Search(pool, plan.moves, rng, _aim(workspace, pool), plan.options)
     return from_first(search.run(parameters).on("cpu"), plan.device).on(plan.device)
 
 
@@ -102,10 +101,10 @@ def _pool(workspace: Workspace, rng: np.random.Generator) -> Batch:
     return pool.to(plan.device)
 
 
-def _prior(workspace: Workspace, pool: Batch) -> Prior | None:
+def _aim(workspace: Workspace, pool: Batch) -> Aim:
     """The prior's share for the pool, and the structure of covariances."""
-    prior = aim_of(workspace.method.prior, workspace.method.covariance)
-    return None if prior is None else prior.scaled(float(pool.total_weight()) / workspace.total)
+    aim = Aim(workspace.method.prior, workspace.method.covariance)
+    return aim.scaled(float(pool.total_weight()) / workspace.total)
 
 
 def _whole(workspace: Workspace) -> Source:

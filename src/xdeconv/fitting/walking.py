@@ -17,7 +17,7 @@ from ..methods.em import all_weights
 from ..methods.prior import Prior
 from ..mixture._mixture import Mixture
 from ..rows.data import Source
-from ..search.aim import aim_of
+from ..search.aim import Aim
 from ..search.pruning import pruned
 from ..system.threads import small_algebra
 from .beside import beside
@@ -55,9 +55,9 @@ def smaller(mixture: Mixture, k: int, source: Source, seed: int, prior: Prior | 
     rows = beside(source, mixture.background).sample(size, seed).to("cpu", torch.float64)
     rows = rows.standardized(torch.from_numpy(shift), torch.from_numpy(scale))
     own = None if prior is None else prior.standardized(scale.tolist()).scaled(rows.n / max(source.rows, 1))
-    own = aim_of(own, as_structure(mixture.structure).standardized(scale.tolist()))
+    aim = Aim(own, as_structure(mixture.structure).standardized(scale.tolist()))
     with small_algebra():
-        left = pruned(Parameters(*mixture.transformed(-shift / scale, 1 / scale).tensors()), k, rows, own)
+        left = pruned(Parameters(*mixture.transformed(-shift / scale, 1 / scale).tensors()), k, rows, aim)
     weights = all_weights(left.log_weights, mixture.background is not None)
     found = Mixture.from_tensors(weights, left.means, left.covariances).transformed(shift, scale)
     same = {name: getattr(mixture, name) for name in ("labels", "units", "structure", "background")}

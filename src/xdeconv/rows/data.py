@@ -6,29 +6,27 @@ a pass are; everything else that a fit may ask has an answer that works, and tha
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..system.files import checksum
 from . import tables as tabular
-from .batch import Batch, concatenate, packed_size
+from .batch import Batch, concatenate
+from .cutting import mixed, permutation, pooled, thinned
 from .prefetch import prefetched_to
+from .readable import POOL_ROWS, Readable, fingerprint
 from .thinning import within
 
-T = TypeVar("T")
 __all__ = ["ArraySource", "Source", "as_source", "permutation"]
 CHUNK_ROWS = 1 << 22  # rows of a batch when no size is asked for
-POOL_ROWS = 1 << 20  # rows that are shuffled together where a source does not shuffle by itself
 SPARE = 6.0  # standard deviations of what a hash finds, so that it hardly ever finds too few
 
 
-class Source(ABC):
+class Source(Readable):
     """Rows that a fit goes through once in every pass.
 
     ``rows``, ``dim`` and ``batches`` must be written, as properties and a method; the rest works without.
@@ -42,107 +40,6 @@ class Source(ABC):
     >>> Ramp().sample(3, seed=0)
     Batch(rows=3, p=1, d=1, noise=diagonal shared)
     """
-
-    # What a source must say
-
-    @property
-    @abstractmethod
-    def rows(self) -> int:
-        """How many rows there are, on all ranks together."""
-
-    @property
-    @abstractmethod
-    def dim(self) -> int:
-        """Latent dimensions d."""
-
-    @abstractmethod
-    def batches(self, epoch: int, *, rank: int = 0, world: int = 1) -> Iterator[Batch]:
-        """One pass over all rows, in the same order every time, in batches of bounded size.
-
-        Parameters
-        ----------
-        epoch : int
-            The number of the pass; only sources that shuffle need it.
-        rank, world : int
-            Of ``world`` processes, each gets its own disjoint part of the rows.
-
-        Returns
-        -------
-        iterator of Batch
-            Rows in float64 on the CPU, in the user's units.
-        """
-
-    # What it may say
-
-    @property
-    def labels(self) -> tuple[str, ...] | None:
-        """Names of the d coordinates, if they have any."""
-        return None
-
-    @property
-    def units(self) -> tuple[str, ...] | None:
-        """Units of the d coordinates, if they have any."""
-        return None
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a user should know of the rows: rows dropped, files skipped."""
-        return ()
-
-    @property
-    def has_log_prior(self) -> bool:
-        """Whether batches have log-priors, which name components, so that none is moved."""
-        return False
-
-    @property
-    def read_again(self) -> bool:
-        """Whether the user wants the rows read in every pass, wherever they would fit."""
-        return False
-
-    @property
-    def remote(self) -> bool:
-        """Whether the rows live elsewhere and :meth:`sum` sends the work there."""
-        return False
-
-    @property
-    def resident_bytes(self) -> int:
-        """Memory of the rows that it holds here; 0 for a stream."""
-        return 0
-
-    @property
-    def weighed(self) -> tuple[float, float] | None:
-        """The weight of all rows, and how many have nothing observed, where that is known without reading them."""
-        return None
-
-    def pool_bytes(self, batch_rows: int | None) -> int:
-        """Memory of the rows that are shuffled together.
-
-        Parameters
-        ----------
-        batch_rows : int or None
-            Rows of a batch; None for a pass in order.
-
-        Returns
-        -------
-        int
-            Bytes: of the pool, the pool shuffled, and the next one.
-        """
-        rows = 0 if batch_rows is None else min(self.rows, max(batch_rows, POOL_ROWS))
-        return 3 * 8 * rows * (self.dim + packed_size(self.dim))
-
-    def stamp(self) -> dict[str, Any]:
-        """What changes when the rows do, as JSON.
-
-        Returns
-        -------
-        dict
-            By default their number, their names and a checksum of the first batch.
-        """
-        first = next(iter(self.batches(0)), None)
-        return {"rows": self.rows, "dim": self.dim, "labels": list(self.labels or ()),
-                "checksum": None if first is None else _checksum(first)}  # fmt: skip
-
-    # What it can do
 
     def arranged(self, batch_rows: int | None, seed: int) -> Source:
         """The same rows, cut otherwise.
@@ -177,7 +74,7 @@ class Source(ABC):
             By default from one pass over all rows.
         """
         share = min(1.0, (size + SPARE * (size + SPARE) ** 0.5) / max(self.rows, 1))
-        whole = _joined(list(_thinned(self.arranged(None, 0).batches(0), seed, 0.0, share)), self)
+        whole = _joined(list(thinned(self.arranged(None, 0).batches(0), seed, 0.0, share)), self)
         return whole.rows(permutation(whole.n, seed, -2)[:size].to(whole.device))
 
     def split(self, fraction: float, seed: int) -> tuple[Source, Source]:
@@ -220,42 +117,6 @@ class Source(ABC):
             By default batches are converted as they come.
         """
         return StandardizedSource(self, shift, scale, device, dtype)
-
-    def sum(self, function: Callable[[Batch], Tensor], *, rank: int = 0, world: int = 1) -> Tensor:
-        """The sum of function(batch) over a rank's rows.
-
-        Parameters
-        ----------
-        function : callable
-            From a batch to a tensor of numbers, which add up.
-        rank, world : int
-            Which part of the rows.
-
-        Returns
-        -------
-        torch.Tensor
-            Float64, added in the order of the batches; a plain 0 where there are none.
-        """
-        total = torch.zeros((), dtype=torch.float64)
-        for batch in self.batches(0, rank=rank, world=world):
-            term = function(batch)
-            total = total.to(term.device) + term
-        return total
-
-    def each(self, function: Callable[[Batch], T]) -> Iterator[T]:
-        """function(batch) of each batch of a pass, in order.
-
-        Parameters
-        ----------
-        function : callable
-            Of a batch, which may be called by any thread.
-
-        Returns
-        -------
-        iterator
-            By default one after the other.
-        """
-        return map(function, self.batches(0))
 
     def held(self) -> Source:
         """The rows in memory where that is the better place for them; by default they stay a stream.
@@ -321,63 +182,20 @@ class ArraySource(Source):
         return sum(8 * t.numel() for t in tensors if t is not None)
 
     def pool_bytes(self, batch_rows: int | None) -> int:
-        """Nothing beside the rows themselves.
-
-        Parameters
-        ----------
-        batch_rows : int or None
-            Rows of a batch.
-
-        Returns
-        -------
-        int
-            0.
-        """
+        """Nothing beside the rows themselves."""
         return 0
 
     def stamp(self) -> dict[str, Any]:
-        """A checksum of all there is.
-
-        Returns
-        -------
-        dict
-            As JSON.
-        """
+        """A checksum of all there is."""
         return {"rows": self.rows, "dim": self.dim, "labels": list(self.labels or ()),
-                "checksum": _checksum(self.batch)}  # fmt: skip
+                "checksum": fingerprint(self.batch)}  # fmt: skip
 
     def arranged(self, batch_rows: int | None, seed: int) -> ArraySource:
-        """The same rows, cut into shuffled batches, or whole and in order.
-
-        Parameters
-        ----------
-        batch_rows : int or None
-            Rows of a batch; None for a pass in order.
-        seed : int
-            What the order of every pass depends on, beside its number.
-
-        Returns
-        -------
-        ArraySource
-            The same rows.
-        """
+        """The same rows, cut into shuffled batches, or whole and in order."""
         return replace(self, batch_rows=batch_rows, seed=seed)
 
     def batches(self, epoch: int, *, rank: int = 0, world: int = 1) -> Iterator[Batch]:
-        """One pass, in an order that depends on the seed and the epoch alone.
-
-        Parameters
-        ----------
-        epoch : int
-            The number of the pass.
-        rank, world : int
-            Of ``world`` processes, each gets its own disjoint part of the rows.
-
-        Returns
-        -------
-        iterator of Batch
-            Rows as they are held.
-        """
+        """One pass, in an order that depends on the seed and the epoch alone."""
         if self.batch_rows is None:
             start, stop = rank * self.rows // world, (rank + 1) * self.rows // world
             yield from self.batch.rows(slice(start, stop)).chunks(CHUNK_ROWS)
@@ -387,39 +205,13 @@ class ArraySource(Source):
         yield from shuffled.chunks(self.batch_rows)
 
     def sample(self, size: int, seed: int) -> Batch:
-        """Some rows, shuffled, or all of them as they are if there are no more.
-
-        Parameters
-        ----------
-        size : int
-            At most so many.
-        seed : int
-            The same seed gives the same rows.
-
-        Returns
-        -------
-        Batch
-            The rows.
-        """
+        """Some rows, shuffled, or all of them as they are if there are no more."""
         if self.rows <= size:
             return self.batch
         return self.batch.rows(permutation(self.rows, seed, 0)[:size].to(self.batch.device))
 
     def split(self, fraction: float, seed: int) -> tuple[ArraySource, ArraySource]:
-        """Rows to fit, and rows to hold out, in memory too.
-
-        Parameters
-        ----------
-        fraction : float
-            Of the rows, to be held out.
-        seed : int
-            The same seed holds out the same rows.
-
-        Returns
-        -------
-        tuple of ArraySource
-            All but the fraction, and the fraction.
-        """
+        """Rows to fit, and rows to hold out, in memory too."""
         refuse_fraction(fraction)
         order = permutation(self.rows, seed, -1)
         held = max(1, round(fraction * self.rows))
@@ -430,32 +222,11 @@ class ArraySource(Source):
         return train, test
 
     def standardized(self, shift: Tensor, scale: Tensor, device: torch.device, dtype: torch.dtype) -> ArraySource:
-        """The rows in the latent coordinates (v - shift) / scale, converted once.
-
-        Parameters
-        ----------
-        shift, scale : torch.Tensor (d,)
-            Float64, on the CPU.
-        device : torch.device
-            Where they are wanted.
-        dtype : torch.dtype
-            Their number type.
-
-        Returns
-        -------
-        ArraySource
-            The same rows.
-        """
+        """The rows in the latent coordinates (v - shift) / scale, converted once."""
         return replace(self, batch=self.batch.standardized(shift, scale).to(device, dtype))
 
     def load(self) -> ArraySource:
-        """Itself.
-
-        Returns
-        -------
-        ArraySource
-            The same.
-        """
+        """Itself."""
         return self
 
 
@@ -489,31 +260,6 @@ def as_source(data: object, hold: bool = True, **arrays: object) -> Source:
     if batch.projection is not None:
         return ArraySource(batch)
     return ArraySource(batch, tuple(columns) if columns else None, tabular.column_units(data))
-
-
-def _checksum(batch: Batch) -> int:
-    b = batch
-    tensors = (b.x, b.noise, b.projection, b.weight, b.log_prior, b.label, b.background)
-    return checksum(*(t.cpu().numpy() for t in tensors if t is not None))
-
-
-def permutation(n: int, seed: int, epoch: int) -> Tensor:
-    """A random order of rows, the same for the same seed and epoch.
-
-    Parameters
-    ----------
-    n : int
-        How many rows.
-    seed, epoch : int
-        What it depends on.
-
-    Returns
-    -------
-    torch.Tensor (n,)
-        Their places.
-    """
-    generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % (1 << 63))
-    return torch.randperm(n, generator=generator)
 
 
 def refuse_fraction(fraction: float) -> None:
@@ -577,7 +323,7 @@ class PooledSource(View):
         def shuffled(pool: Batch, turn: int) -> Batch:
             return pool.rows(permutation(pool.n, self.seed + 7919 * (turn + 1), epoch).to(pool.device))
 
-        pools = _pools(self.source.batches(epoch, rank=rank, world=world), max(POOL_ROWS, self.batch_rows))
+        pools = pooled(self.source.batches(epoch, rank=rank, world=world), max(POOL_ROWS, self.batch_rows))
         return mixed(pools, self.batch_rows, shuffled)
 
 
@@ -604,7 +350,7 @@ class PartSource(View):
     def batches(self, epoch: int, *, rank: int = 0, world: int = 1) -> Iterator[Batch]:
         """One pass: every rank reads all rows, because only their places tell which are wanted."""
         whole = self.source.arranged(None, 0).batches(0)
-        for batch in _thinned(whole, self.seed, self.low, self.high):
+        for batch in thinned(whole, self.seed, self.low, self.high):
             yield batch if world == 1 else batch.rows(torch.arange(rank, batch.n, world, device=batch.device))
 
 
@@ -632,38 +378,6 @@ class StandardizedSource(View):
     def convert(self, batch: Batch) -> Batch:
         """One batch, standardised in float64, then cast and moved."""
         return batch.standardized(self.shift, self.scale).to(self.device, self.dtype)
-
-
-def mixed(pools: Iterator[list[Batch]], size: int, shuffled: Callable[[Batch, int], Batch]) -> Iterator[Batch]:
-    """Batches of a size from rows of a pool, shuffled together; what is left over joins the next pool."""
-    rest: list[Batch] = []
-    for turn, pool in enumerate(pools):
-        whole = shuffled(concatenate([*rest, *pool]), turn)
-        last = whole.n - whole.n % size
-        yield from whole.rows(slice(0, last)).chunks(size) if last else ()
-        rest = [whole.rows(slice(last, whole.n))] if last < whole.n else []
-    yield from rest
-
-
-def _pools(batches: Iterator[Batch], rows: int) -> Iterator[list[Batch]]:
-    """Batches in lists of so many rows, or a little more."""
-    pool: list[Batch] = []
-    for batch in batches:
-        pool.append(batch)
-        if sum(b.n for b in pool) >= rows:
-            yield pool
-            pool = []
-    if pool:
-        yield pool
-
-
-def _thinned(batches: Iterator[Batch], seed: int, low: float, high: float) -> Iterator[Batch]:
-    """The rows of a pass whose hash lies in [low, high)."""
-    place = 0
-    for batch in batches:
-        chosen = within(np.arange(place, place + batch.n), seed, low, high)
-        yield batch if chosen.all() else batch.rows(torch.from_numpy(np.flatnonzero(chosen)).to(batch.device))
-        place += batch.n
 
 
 def _joined(batches: list[Batch], source: Source) -> Batch:

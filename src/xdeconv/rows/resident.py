@@ -14,7 +14,8 @@ from torch import Tensor
 from ..system.memory import free
 from ..system.ranks import made_by_first
 from .batch import Batch, concatenate
-from .data import ArraySource, Source, StandardizedSource, mixed, permutation
+from .cutting import mixed, permutation
+from .data import ArraySource, Source, StandardizedSource
 from .packing import Chunk, common, pack, row_bytes
 from .prefetch import overlapped
 

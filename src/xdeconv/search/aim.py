@@ -1,9 +1,10 @@
-"""Aim: what the components of a search may look like: a prior, and a structure of covariances beside it."""
+"""Aim: what the components of a search are to be: their prior, and the structure of their covariances."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from ..kernels.parameters import Parameters
@@ -12,53 +13,57 @@ from ..methods.structures import FULL, Structure
 
 
 @dataclass(frozen=True)
-class Aim(Prior):
-    """A prior, or none (w = c = 0), for components whose covariances have a structure.
+class Aim:
+    """A prior, or none, and a structure of covariances.
 
     ``alone`` is true in trials of a few components, where a covariance that all components share is not theirs to move.
     """
 
+    prior: Prior | None = None
     covariance: Structure = FULL
     alone: bool = False
 
     def scaled(self, share: float) -> Aim:
-        """The prior's share for a part of the data, and the structure."""
-        return Aim(**vars(super().scaled(share)), covariance=self.covariance, alone=self.alone)
+        """The same for a part of the data: so much of the prior."""
+        return replace(self, prior=None if self.prior is None else self.prior.scaled(share))
+
+    def in_trial(self) -> Aim:
+        """The same for a trial of a few components."""
+        return replace(self, alone=True)
+
+    def log_density(self, parameters: Parameters) -> Tensor:
+        """Log-prior (...) of one mixture's components, or of those of several."""
+        log_weights, _, V = parameters
+        if self.prior is None:
+            return torch.zeros(log_weights.shape[:-1], dtype=torch.float64)
+        if log_weights.ndim == 1:
+            return self.prior.log_density(log_weights.exp(), V).cpu()
+        return torch.stack([self.prior.log_density(w.exp(), v) for w, v in zip(log_weights, V, strict=True)]).cpu()
+
+    def updated(self, V: Tensor, rows: Tensor, before: Tensor) -> Tensor:
+        """Covariances (g, m, d, d) of an EM step, of components with rows (g, m), as prior and structure want them."""
+        if self.prior is not None:
+            V = self.prior.covariances(V.flatten(0, 1), rows.flatten(), 1.0).view_as(V)
+        return self.shaped((V + V.mT) / 2, rows, before)
+
+    def shaped(self, V: Tensor, rows: Tensor, before: Tensor) -> Tensor:
+        """Covariances (g, m, d, d) of groups of components with rows (g, m) as the structure wants them."""
+        if self.covariance == FULL:
+            return V
+        if not self.covariance.shared:
+            return self.covariance.roughly(V.flatten(0, 1), rows.flatten()).view_as(V)
+        if self.alone:
+            return before
+        share = rows / rows.sum(1, keepdim=True).clamp(min=1e-300)
+        return (share[..., None, None] * V).sum(1, keepdim=True).expand_as(V)
+
+    def begun(self, start: Parameters, shared: Tensor) -> Parameters:
+        """The start (g, m, ...) of trials, shaped; ``shared`` (t, d, d) is of t trials, g / t ways of each."""
+        ways = len(start.means) // max(1, len(shared))
+        before = shared.repeat_interleave(ways, dim=0)[:, None].expand_as(start.covariances)
+        V = self.shaped(start.covariances, start.log_weights.exp(), before)
+        return start._replace(covariances=V)
 
 
-def aim_of(prior: Prior | None, covariance: Structure) -> Prior | None:
-    """A prior with a structure; full covariances need no more than the prior."""
-    if covariance == FULL:
-        return prior
-    return Aim(**vars(prior or Prior(w=0.0, c=0.0)), covariance=covariance)
-
-
-def structure_of(prior: Prior | None) -> Structure:
-    """The structure of an aim; full for a plain prior."""
-    return prior.covariance if isinstance(prior, Aim) else FULL
-
-
-def in_trial(prior: Prior | None) -> Prior | None:
-    """The same for a trial of a few components."""
-    return replace(prior, alone=True) if isinstance(prior, Aim) else prior
-
-
-def shaped(V: Tensor, rows: Tensor, before: Tensor, prior: Prior | None) -> Tensor:
-    """Covariances (g, m, d, d) of groups of components with rows (g, m) as the structure wants them."""
-    structure = structure_of(prior)
-    if structure == FULL:
-        return V
-    if not structure.shared:
-        return structure.roughly(V.flatten(0, 1), rows.flatten()).view_as(V)
-    if isinstance(prior, Aim) and prior.alone:
-        return before
-    share = rows / rows.sum(1, keepdim=True).clamp(min=1e-300)
-    return (share[..., None, None] * V).sum(1, keepdim=True).expand_as(V)
-
-
-def begun(start: Parameters, shared: Tensor, prior: Prior | None) -> Parameters:
-    """The start (g, m, ...) of trials, of the structure; ``shared`` (t, d, d) is of t trials, g / t ways of each."""
-    ways = len(start.means) // max(1, len(shared))
-    before = shared.repeat_interleave(ways, dim=0)[:, None].expand_as(start.covariances)
-    V = shaped(start.covariances, start.log_weights.exp(), before, prior)
-    return start._replace(covariances=V)
+ANY = Aim()
+"""Full covariances, and no prior."""

@@ -17,9 +17,9 @@ from .. import kernels
 from ..kernels import Groups
 from ..kernels.options import DEFAULT, Options
 from ..kernels.parameters import Parameters
-from ..methods.prior import Prior
 from ..rows.batch import Batch
-from .trials import em_step, penalty
+from .aim import ANY, Aim
+from .trials import em_step
 
 PAIRS = 100_000  # of row and component that a pass of all starts may cost
 MOST_STARTS = 24
@@ -35,7 +35,7 @@ def contest(
     batch: Batch,
     k: int,
     fewest: int,
-    prior: Prior | None = None,
+    aim: Aim = ANY,
     options: Options = DEFAULT,
 ) -> list[Parameters]:
     """The best starts, each after some EM passes over a batch, the best first; as many start as passes are cheap.
@@ -50,8 +50,8 @@ def contest(
         Components of a start.
     fewest : int
         Starts, at least: where no more would be cheap.
-    prior : Prior, optional
-        Of all rows of the batch.
+    aim : Aim
+        Of all rows of the batch: its prior and structure.
     options : Options
         How kernels compute.
 
@@ -69,21 +69,19 @@ def contest(
         for _ in range(passes // LOOK):
             if len(parameters.means) == 1:
                 break
-            parameters, before = _look(parameters, before, rows, prior)
+            parameters, before = _look(parameters, before, rows, aim)
         parameters, before = (parameters.pick(list(range(len(before)))[:most]), before[:most])
     return [Parameters(*tensors) for tensors in zip(*parameters, strict=True)]
 
 
-def _look(
-    parameters: Parameters, before: Tensor, rows: kernels.RowsForGroups, prior: Prior | None
-) -> tuple[Parameters, Tensor]:
+def _look(parameters: Parameters, before: Tensor, rows: kernels.RowsForGroups, aim: Aim) -> tuple[Parameters, Tensor]:
     """Starts after some passes that are still in the running, the best first, and their values; all had one before."""
     total, n = float(rows.batch.total_weight()), rows.batch.n
     for _ in range(LOOK):
         sums = kernels.accumulate_groups(*parameters, rows, _all_rows(rows.batch, parameters))
-        parameters = em_step(parameters, sums, total, prior)
+        parameters = em_step(parameters, sums, total, aim)
     last = kernels.accumulate_groups(*parameters, rows, _all_rows(rows.batch, parameters))
-    loglik = last.loglik.cpu() + penalty(parameters, prior)
+    loglik = last.loglik.cpu() + aim.log_density(parameters)
     value, best = torch.where(loglik.isfinite(), loglik, -torch.inf).sort(descending=True, stable=True)
     nat = total / n  # weights may have any unit
     behind, gained = ((value[0] - value).nan_to_num(0.0), (value - before[best]).nan_to_num(0.0))

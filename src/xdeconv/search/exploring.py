@@ -17,10 +17,10 @@ import torch
 
 from ..kernels.options import DEFAULT, Options
 from ..kernels.parameters import Parameters
-from ..methods.prior import Prior
 from ..rows.batch import Batch
 from ..system.progress import tell
 from ..system.threads import each
+from .aim import ANY, Aim
 from .contest import contest
 from .moves import Found, Moves, Search
 from .passes import em_passes, total_log_prob
@@ -48,11 +48,11 @@ def explore(
     start: Start,
     moves: Moves,
     rng: np.random.Generator,
-    prior: Prior | None = None,
+    aim: Aim = ANY,
     options: Options = DEFAULT,
 ) -> Found:
     """The best mixture found from ``moves.starts`` starts; fewer where all would see the same rows."""
-    there = _Rows(pool, rng.permutation(pool.n), max(PARENT_ROWS, ROWS_EACH * k), prior, options)
+    there = _Rows(pool, rng.permutation(pool.n), max(PARENT_ROWS, ROWS_EACH * k), aim, options)
     begun = _starts(there, start, k, moves)
     if worth_single(pool, k):
         best = _recombined(there.single(), begun, k, moves, rng)
@@ -75,33 +75,33 @@ def _recombined(there: _Rows, generation: list[Parameters], k: int, moves: Moves
     best = found[0]
     if there.all(times):  # all rows have just been searched
         return best
-    last = em_passes(best.parameters, there.pool, JOIN_PASSES, there.prior, there.options)
-    return _and_before(Search(there.pool, moves, rng, there.prior, there.options).run(last), [best])
+    last = em_passes(best.parameters, there.pool, JOIN_PASSES, there.aim, there.options)
+    return _and_before(Search(there.pool, moves, rng, there.aim, there.options).run(last), [best])
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """A pool in random order, of which parents get ``size`` rows each, with the prior of the whole pool."""
+    """A pool in random order, of which parents get ``size`` rows each, with the aim of the whole pool."""
 
     pool: Batch
     order: np.ndarray
     size: int
-    prior: Prior | None
+    aim: Aim
     options: Options
 
     def all(self, times: int) -> bool:
         """Whether so many times the rows of a parent are all rows."""
         return times * self.size >= self.pool.n
 
-    def part(self, number: int, times: int) -> tuple[Batch, Prior | None]:
-        """Some rows, going round where the pool ends, and their share of the prior; all if there are no more."""
+    def part(self, number: int, times: int) -> tuple[Batch, Aim]:
+        """Some rows, going round where the pool ends, and their share of the aim; all if there are no more."""
         size = times * self.size
         if self.all(times):
-            return self.pool, self.prior
+            return self.pool, self.aim
         chosen = np.sort(np.take(self.order, np.arange(number * size, (number + 1) * size), mode="wrap"))
         rows = self.pool.rows(torch.from_numpy(chosen).to(self.pool.device))
         share = float(rows.total_weight()) / float(self.pool.total_weight())
-        return rows, None if self.prior is None else self.prior.scaled(share)
+        return rows, self.aim.scaled(share)
 
     def single(self) -> _Rows:
         """The same in float32."""
@@ -118,36 +118,36 @@ class _Rows:
 def _starts(there: _Rows, start: Start, k: int, moves: Moves) -> list[Parameters]:
     """Where searches begin: one start on rows of its own each, or the best of many where all see the same rows."""
     if there.all(1) and moves.starts > 1:
-        return contest(partial(start, there.pool), there.pool, k, FEW_STARTS, there.prior, there.options)
+        return contest(partial(start, there.pool), there.pool, k, FEW_STARTS, there.aim, there.options)
     parts = [there.part(number, 1) for number in range(max(1, moves.starts))]
     return [
-        em_passes(start(rows, number), rows, FIRST_PASSES, prior, there.options)
-        for number, (rows, prior) in enumerate(parts)
+        em_passes(start(rows, number), rows, FIRST_PASSES, aim, there.options)
+        for number, (rows, aim) in enumerate(parts)
     ]
 
 
 def _parent(there: _Rows, begun: Parameters, number: int, moves: Moves, rng: np.random.Generator) -> Found:
     """What a search from one start finds on rows of its own."""
     tell(f"searching from start {number + 1}")
-    rows, prior = there.part(number, 1)
-    return Search(rows, moves, rng, prior, there.options).run(begun)
+    rows, aim = there.part(number, 1)
+    return Search(rows, moves, rng, aim, there.options).run(begun)
 
 
 def _child(there: _Rows, parents: list[Found], k: int, number: int, moves: Moves, rng: np.random.Generator) -> Found:
     """One mixture of k components from two, or the better of them where that is better or both are the same."""
     if len(parents) == 1:
         return parents[0]
-    rows, prior = there.part(number, CHILD)
-    both = [em_passes(found.parameters, rows, JOIN_PASSES, prior, there.options) for found in parents]
+    rows, aim = there.part(number, CHILD)
+    both = [em_passes(found.parameters, rows, JOIN_PASSES, aim, there.options) for found in parents]
     values = [_finite(total_log_prob(one, rows, there.options)) for one in both]
     if abs(values[0] - values[1]) < SAME * float(rows.total_weight()) / rows.n:
         return _and_before(replace(parents[0], parameters=both[int(np.argmax(values))]), parents[1:])
-    begun = em_passes(joined([found.parameters for found in parents]), rows, JOIN_PASSES, prior, there.options)
-    begun = em_passes(pruned(begun, k, rows, prior, there.options), rows, JOIN_PASSES, prior, there.options)
+    begun = em_passes(joined([found.parameters for found in parents]), rows, JOIN_PASSES, aim, there.options)
+    begun = em_passes(pruned(begun, k, rows, aim, there.options), rows, JOIN_PASSES, aim, there.options)
     values.append(_finite(total_log_prob(begun, rows, there.options)))
     best = [*both, begun][int(np.argmax(values))]
     few = replace(moves, sweeps=min(moves.sweeps, CHILD_SWEEPS))
-    return _and_before(Search(rows, few, rng, prior, there.options).run(best), parents)
+    return _and_before(Search(rows, few, rng, aim, there.options).run(best), parents)
 
 
 def _and_before(best: Found, earlier: list[Found]) -> Found:

@@ -18,10 +18,9 @@ import torch
 from .. import kernels
 from ..kernels.options import DEFAULT, Options
 from ..kernels.parameters import Parameters
-from ..methods.prior import Prior
 from ..rows.batch import Batch
 from ..system.progress import tell
-from .aim import structure_of
+from .aim import ANY, Aim
 from .passes import em_passes, shared, total_log_prob
 from .pool import Pool
 from .splits import WAYS
@@ -115,7 +114,7 @@ class Search:
     batch: Batch
     moves: Moves
     rng: np.random.Generator
-    prior: Prior | None = None
+    aim: Aim = ANY
     options: Options = DEFAULT
     splits: dict[int, Change] = field(default_factory=dict)
     merges: dict[tuple[int, ...], Change] = field(default_factory=dict)
@@ -140,7 +139,7 @@ class Search:
                 self._forget_all()
                 continue
             touched = {c for split, merge in chosen for c in (*split.old, *merge.old)}
-            after = em_passes(_applied(parameters, chosen), self.batch, self.moves.passes, self.prior, self.options)
+            after = em_passes(_applied(parameters, chosen), self.batch, self.moves.passes, self.aim, self.options)
             better = self._value(after, total_log_prob(after, self.batch, self.options))
             if better - value > self._least(parameters) / 10:
                 parameters, value, moved = after, better, moved + len(chosen)
@@ -154,7 +153,7 @@ class Search:
     def _sweep(self, parameters: Parameters) -> list[tuple[Change, Change]]:
         """Bring trials up to date, and choose the moves that gain most together."""
         pool, moves = Pool.of(parameters, self.rows, self.options), self.moves
-        effort = Effort(moves.screening, moves.screen_rows, moves.polishing, self.prior)
+        effort = Effort(moves.screening, moves.screen_rows, moves.polishing, self.aim)
         pairs, order = _candidates(parameters, pool, self.moves)
         stale = [c for c in order if c not in self.splits]
         self.splits |= {change.old[0]: change for change in try_splits(stale, parameters, pool, effort, self.rng)}
@@ -166,8 +165,7 @@ class Search:
 
     def _value(self, parameters: Parameters, value: float) -> float:
         """Penalised log-likelihood of the pool, from its log-likelihood; NaN counts as the worst."""
-        if self.prior is not None:
-            value += float(self.prior.log_density(parameters.log_weights.exp(), parameters.covariances))
+        value += float(self.aim.log_density(parameters))
         sound = not bool(torch.linalg.cholesky_ex(parameters.covariances).info.any())
         return value if np.isfinite(value) and sound else -np.inf
 
@@ -175,7 +173,7 @@ class Search:
         """What a move must add to the pool's log-likelihood: no less than the best of all trials gains by chance."""
         d = parameters.d
         each = self._weight() / max(self.batch.n, 1)  # weights may have any unit
-        chance = gain_by_chance(1 + d + structure_of(self.prior).of_one(d), WAYS * parameters.k)
+        chance = gain_by_chance(1 + d + self.aim.covariance.of_one(d), WAYS * parameters.k)
         return max(self.moves.gain * self._weight(), each * chance)
 
     def _weight(self) -> float:

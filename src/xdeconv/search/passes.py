@@ -12,18 +12,17 @@ from ..kernels.options import DEFAULT, Options
 from ..kernels.parameters import Parameters
 from ..methods import EM
 from ..methods.em import EMState, all_weights
-from ..methods.prior import Prior
 from ..rows.batch import Batch
-from .aim import structure_of
+from .aim import ANY, Aim
 
 ROUNDING = 1e-9  # of weights: less was left by no background
 
 
 def em_passes(
-    parameters: Parameters, batch: Batch, count: int, prior: Prior | None = None, options: Options = DEFAULT
+    parameters: Parameters, batch: Batch, count: int, aim: Aim = ANY, options: Options = DEFAULT
 ) -> Parameters:
-    """Parameters after some EM passes over a batch; a prior weighs against these rows."""
-    method, seen = EM(prior=prior, covariance=structure_of(prior)), torch.zeros((), dtype=torch.float64)
+    """Parameters after some EM passes over a batch; the prior weighs against these rows."""
+    method, seen = EM(prior=aim.prior, covariance=aim.covariance), torch.zeros((), dtype=torch.float64)
     weights = all_weights(parameters.log_weights, batch.background is not None)
     blank = EMState(weights, *parameters[1:], seen.to(parameters.means.device))
     state = method.moved(blank, parameters)

@@ -10,8 +10,8 @@ import torch
 from .. import kernels
 from ..kernels.options import DEFAULT, Options
 from ..kernels.parameters import Parameters
-from ..methods.prior import Prior
 from ..rows.batch import Batch
+from .aim import ANY, Aim
 from .passes import em_passes, shared
 from .pool import Pool
 from .trials import Change, Effort, removals, try_merges
@@ -25,12 +25,10 @@ Merges = dict[tuple[int, ...], Change]
 """Trials of merges, by the places of the components."""
 
 
-def pruned(
-    parameters: Parameters, k: int, batch: Batch, prior: Prior | None = None, options: Options = DEFAULT
-) -> Parameters:
+def pruned(parameters: Parameters, k: int, batch: Batch, aim: Aim = ANY, options: Options = DEFAULT) -> Parameters:
     """A mixture of k components made of more: the cheapest go, some at a time, with EM passes between."""
     rows = kernels.for_groups(batch, parameters.d, options)
-    effort, merges = Effort(2 * STEPS, 0, 0, prior), Merges()
+    effort, merges = Effort(2 * STEPS, 0, 0, aim), Merges()
     while parameters.k > k:
         pool = Pool.of(parameters, rows, options)
         pairs = pool.near_pairs(PAIRS)
@@ -39,7 +37,7 @@ def pruned(
         freed = [merges[pair] for pair in pairs] + removals(parameters, pool)
         near = _overlapping(pool)
         chosen = cheapest(freed, pool, near, max(1, round(SHARE * (parameters.k - k))))
-        parameters = em_passes(without(parameters, chosen), batch, PASSES, prior, options)
+        parameters = em_passes(without(parameters, chosen), batch, PASSES, aim, options)
         merges = _still_true(merges, chosen, near)
     return parameters
 

@@ -16,8 +16,7 @@ from torch import Tensor
 from .. import kernels
 from ..kernels import GroupSums
 from ..kernels.parameters import Parameters
-from ..methods.prior import Prior
-from .aim import begun, in_trial, shaped
+from .aim import Aim
 from .pool import Neighbourhoods, Pool
 from .splits import WAYS, ways_to_split
 
@@ -31,10 +30,10 @@ class Effort:
     screening: int
     screen_rows: int
     polishing: int
-    prior: Prior | None
+    aim: Aim
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "prior", in_trial(self.prior))
+        object.__setattr__(self, "aim", self.aim.in_trial())
 
 
 @dataclass(frozen=True)
@@ -46,41 +45,28 @@ class Change:
     gain: float
 
 
-def refit(
-    near: Neighbourhoods, start: Parameters, steps: int, prior: Prior | None
-) -> tuple[Parameters, Tensor, Tensor]:
+def refit(near: Neighbourhoods, start: Parameters, steps: int, aim: Aim) -> tuple[Parameters, Tensor, Tensor]:
     """EM on the components (g, m, ...) of every trial: what they become, its gain (g,) and their rows (g, m)."""
     parameters, groups = start, near.groups.to(near.rows.batch.device)
     for step in range(steps + 1):
         sums = kernels.accumulate_groups(*parameters, near.rows, groups)
         if step < steps:
-            parameters = em_step(parameters, sums, near.total, prior)
+            parameters = em_step(parameters, sums, near.total, aim)
     bad = torch.linalg.cholesky_ex(parameters.covariances).info.any(1)
     judged = parameters.covariances.where(~bad[:, None, None, None], torch.eye(parameters.d).to(parameters.means))
     gain = sums.loglik.cpu() - near.groups.summed(near.log_prob)
-    gain = gain + penalty(parameters._replace(covariances=judged), prior)
+    gain = gain + aim.log_density(parameters._replace(covariances=judged))
     return parameters, torch.where(bad.cpu() | gain.isnan(), -torch.inf, gain), sums.q.cpu()
 
 
-def em_step(parameters: Parameters, sums: GroupSums, total: float, prior: Prior | None) -> Parameters:
+def em_step(parameters: Parameters, sums: GroupSums, total: float, aim: Aim) -> Parameters:
     """One EM step of every trial's components, whose weights count among all rows; a component without rows stays."""
     _, means, V = parameters
     q = sums.q[..., None]
     share = torch.where(q > 0, 1 / q.clamp(min=1e-300), 0.0)
     delta = share * (V @ sums.g[..., None])[..., 0]
     moved = V + share[..., None] * (V @ sums.G @ V) - delta[..., :, None] * delta[..., None, :]
-    if prior is not None:
-        moved = prior.covariances(moved.flatten(0, 1), sums.q.flatten(), 1.0).view_as(moved)
-    moved = shaped((moved + moved.mT) / 2, sums.q, V, prior)
-    return Parameters((sums.q / total).log(), means + delta, moved)
-
-
-def penalty(parameters: Parameters, prior: Prior | None) -> Tensor | float:
-    """Log-prior of the components of each trial (g,)."""
-    if prior is None:
-        return 0.0
-    log_weights, _, V = parameters
-    return torch.stack([prior.log_density(w.exp(), v) for w, v in zip(log_weights, V, strict=True)]).cpu()
+    return Parameters((sums.q / total).log(), means + delta, aim.updated(moved, sums.q, V))
 
 
 def try_splits(
@@ -93,13 +79,13 @@ def try_splits(
     near, whole = pool.near(touched), parameters.pick(list(components))
     sample = near.sample(effort.screen_rows, rng)
     ways = Parameters(*(t.flatten(0, 1) for t in ways_to_split(whole, sample, rng)))
-    ways = begun(ways, whole.covariances, effort.prior)
+    ways = effort.aim.begun(ways, whole.covariances)
     early = min(EARLY, effort.screening)
-    trial, gain, _ = refit(sample.repeated(WAYS), ways, early, effort.prior)
+    trial, gain, _ = refit(sample.repeated(WAYS), ways, early, effort.aim)
     trial = trial.pick(_best(gain, WAYS, FEW))
-    trial, gain, _ = refit(sample.repeated(FEW), trial, effort.screening - early, effort.prior)
-    refitted, gain, rows = refit(near, trial.pick(_best(gain, FEW, 1)), effort.polishing, effort.prior)
-    gain = gain - penalty(Parameters(*(t[:, None] for t in whole)), effort.prior)
+    trial, gain, _ = refit(sample.repeated(FEW), trial, effort.screening - early, effort.aim)
+    refitted, gain, rows = refit(near, trial.pick(_best(gain, FEW, 1)), effort.polishing, effort.aim)
+    gain = gain - effort.aim.log_density(Parameters(*(t[:, None] for t in whole)))
     fewest = 2 * (parameters.d + 1)  # or halves shrink onto single rows
     return _changes(touched, refitted, torch.where((rows < fewest).any(1), -torch.inf, gain))
 
@@ -115,9 +101,9 @@ def try_merges(pairs: Sequence[tuple[int, ...]], parameters: Parameters, pool: P
     if not len(pairs):
         return []
     parts = parameters.pick(torch.tensor(pairs))
-    merged = begun(moment_match(parts), parts.covariances[:, 0], effort.prior)
-    refitted, gain, _ = refit(pool.near(pairs), merged, effort.screening // 2, effort.prior)
-    return _changes(pairs, refitted, gain - penalty(parts, effort.prior))
+    merged = effort.aim.begun(moment_match(parts), parts.covariances[:, 0])
+    refitted, gain, _ = refit(pool.near(pairs), merged, effort.screening // 2, effort.aim)
+    return _changes(pairs, refitted, gain - effort.aim.log_density(parts))
 
 
 def removals(parameters: Parameters, pool: Pool) -> list[Change]:

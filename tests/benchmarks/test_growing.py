@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from benchmarks.defaults.growing import grown, halves
 
 from xdeconv.fitting._fit import fit
 from xdeconv.mixture._mixture import Mixture
 from xdeconv.rows.batch import Batch
-from xdeconv.search.growing import grown, halves
 
 TRUTH = Mixture([0.5, 0.3, 0.2], [[-6.0, 0.0], [6.0, 0.0], [0.0, 8.0]], [np.eye(2), np.diag([2.0, 0.5]), np.eye(2)])
 NOISE = np.random.default_rng(1).uniform(0.1, 1.0, size=(900, 2))

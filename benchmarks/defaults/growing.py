@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import kernels
-from ..mixture._mixture import Mixture
-from ..rows.batch import Batch
-from .halves import half_shifts
+from xdeconv import kernels
+from xdeconv.mixture._mixture import Mixture
+from xdeconv.rows.batch import Batch
+from xdeconv.search.halves import half_shifts
 
 
 def grown(mixture: Mixture, k: int, batch: Batch) -> Mixture:
