@@ -48,7 +48,7 @@ def test_gain_of_a_trial_is_the_change_of_the_whole_likelihood(situation, monkey
     pool = Pool.of(parameters, kernels.for_groups(batch, 2))
     before = likelihood(parameters, batch)
     changes = try_splits([2, 5, 0], parameters, pool, EFFORT, np.random.default_rng(0))
-    changes += try_merges([(0, 3), (1, 2)], parameters, pool, EFFORT)
+    changes += try_merges([(0, 3), (1, 2)], parameters, pool, EFFORT, np.random.default_rng(0))
     changes.append(removals(parameters, pool)[4])
     assert [change.old for change in changes] == [(2,), (5,), (0,), (0, 3), (1, 2), (4,)]
     judged = [change for change in changes if change.gain > -np.inf]  # not a split that leaves a half too few rows
@@ -61,7 +61,7 @@ def test_gain_of_a_trial_is_the_change_of_the_whole_likelihood(situation, monkey
 def test_trials_near_by_agree_with_trials_on_all_rows(situation):
     parameters, batch, pool = situation
     before = likelihood(parameters, batch)
-    (change,) = try_merges([(1, 5)], parameters, pool, EFFORT)
+    (change,) = try_merges([(1, 5)], parameters, pool, EFFORT, np.random.default_rng(0))
     assert change.gain == pytest.approx(likelihood(with_change(parameters, change), batch) - before, abs=0.5)
 
 
