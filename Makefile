@@ -24,7 +24,7 @@ check: $(STAMP) $(PAGES)
 
 # The fast part, meant to stay under a minute on two quiet cores: no documentation, processes, browser, interpreter.
 quick: $(STAMP)
-	$(RUN) -m pytest -n 2 -m "$(QUICK)"
+	$(RUN) -m pytest -n 2 --dist loadfile -m "$(QUICK)"
 
 docs: $(PAGES)
 	$(BUILD)

@@ -19,6 +19,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--redraw", action="store_true", help="draw pictures of tests and thumbnails again: look at them")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of tests with many cases, `make quick` runs some and `make test` all: the others of the sampled are slow."""
+    cases: dict[str, int] = {}
+    for item in items:
+        mark = item.get_closest_marker("sampled")
+        if mark is None:
+            continue
+        name = item.nodeid.split("[")[0]
+        cases[name] = cases.get(name, -1) + 1
+        if cases[name] % mark.args[0] if mark.args else cases[name]:
+            item.add_marker("slow")
+
+
 SUITES = {"browser": "tests in a browser", "interpreted": "tests of the Triton kernels"}
 
 

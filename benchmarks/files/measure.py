@@ -85,7 +85,7 @@ def hats(path: Path) -> Path:
 
 
 def other(path: Path, suffix: str) -> Path:
-    """The needed columns as FITS, CSV or Arrow."""
+    """The needed columns as FITS, CSV, Arrow, HDF5 or .npy."""
     import pyarrow.csv
     import pyarrow.feather
     import pyarrow.parquet as pq
@@ -99,10 +99,24 @@ def other(path: Path, suffix: str) -> Path:
     elif suffix == ".arrow":
         pyarrow.feather.write_feather(table, target, compression="uncompressed")
     else:
-        from astropy.table import Table
-
-        Table({name: table.column(name).to_numpy() for name in table.column_names}).write(target)
+        write_arrays({name: table.column(name).to_numpy() for name in table.column_names}, target)
     return target
+
+
+def write_arrays(arrays: dict, target: Path) -> None:
+    """Columns of arrays as FITS, HDF5 (one dataset each) or .npy (a structured array)."""
+    import h5py
+    import numpy as np
+    from astropy.table import Table
+
+    if target.suffix == ".npy":
+        np.save(target, Table(arrays).as_array())
+    elif target.suffix == ".hdf5":
+        with h5py.File(target, "w") as file:
+            for name, values in arrays.items():
+                file[name] = values
+    else:
+        Table(arrays).write(target)
 
 
 # Plain readers
@@ -137,6 +151,23 @@ def plain_fits(path: Path, columns: list[str]) -> None:
             values.astype(values.dtype.newbyteorder("="))
 
 
+def plain_hdf5(path: Path, columns: list[str]) -> None:
+    import h5py
+
+    with h5py.File(path, "r") as file:
+        for name in columns:
+            file[name][:]
+
+
+def plain_npy(path: Path, columns: list[str]) -> None:
+    """Every column as an array of its own."""
+    import numpy as np
+
+    table = np.load(path)
+    for name in columns:
+        np.ascontiguousarray(table[name])
+
+
 def assembled(path: Path) -> Callable[[], object]:
     """Every row read, checked, and made what kernels take; none kept."""
     import torch
@@ -162,6 +193,8 @@ def formats(folder: Path, rows: int, rounds: int) -> str:
         "Arrow IPC": (other(path, ".arrow"), plain_arrow),
         "FITS": (other(path, ".fits"), plain_fits),
         "CSV": (other(path, ".csv"), plain_csv),
+        "HDF5": (other(path, ".hdf5"), plain_hdf5),
+        ".npy": (other(path, ".npy"), plain_npy),
     }
     lines = []
     for name, (file, plain) in cases.items():

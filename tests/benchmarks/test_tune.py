@@ -9,7 +9,7 @@ from benchmarks.paper.rows import PRESETS, Table
 from benchmarks.tune import search as tune
 
 import xdeconv as xd
-from xdeconv.fitting.plan import choose_method
+from xdeconv.fitting.words import Worded, choose_method
 from xdeconv.methods import suited_batch
 
 pytestmark = pytest.mark.slow
@@ -33,7 +33,7 @@ def test_a_sobol_sequence_covers_the_ranges_and_repeats():
 def test_defaults_are_those_of_the_library():
     source = Table(None, 200, "cpu").prepared(PRESETS[0]).train
     minibatch = tune.defaults("minibatch", 16, 7)
-    chosen, _ = choose_method(source, 16, torch.device("cpu"), None, minibatch.batch_rows)
+    chosen = choose_method(source, 16, torch.device("cpu"), Worded(), minibatch.batch_rows).method
     assert minibatch.batch_rows == suited_batch(16, 7)
     assert chosen == xd.EM(step=tune.schedule("minibatch", minibatch.step))
     assert xd.SGD(rate=tune.schedule("sgd", tune.defaults("sgd", 16, 7).step)) == xd.SGD()

@@ -14,9 +14,11 @@ import torch
 from tests.catalogues import arrow_table, gaia_like
 
 import xdeconv as xd
-from xdeconv.catalog import reading, stream
+from xdeconv.catalog import reading, stream, surveying
 from xdeconv.catalog.assembling import assemble
 from xdeconv.catalog.bad_rows import bad_rows
+from xdeconv.catalog.latitudes import cosines
+from xdeconv.catalog.readers import numbers
 from xdeconv.catalog.readers.parquet import ParquetTable
 from xdeconv.catalog.recipe import Deviation, Frame, Quantity, Recipe
 from xdeconv.catalog.transforms import Plain
@@ -48,7 +50,7 @@ def packed(S):
 
 
 @pytest.mark.parametrize("single", [False, True])
-@pytest.mark.parametrize("rows", [1, 255, 256, 257, 40_000])
+@pytest.mark.parametrize("rows", [1, 511, 512, 513, 40_000])
 def test_the_kernel_is_the_dense_product(rows, single):
     columns = {name: np.asarray(c) for name, c in gaia_like(rows, missing=True).items()}
     recipe = xd.open(columns, COLUMNS).recipe
@@ -77,6 +79,23 @@ def test_derived_features_have_slopes_of_each_row():
     x, S = dense(recipe, columns, 500)
     np.testing.assert_array_equal(found.x, x.T)
     np.testing.assert_allclose(found.noise, packed(S), rtol=1e-9, atol=1e-25)
+
+
+@pytest.mark.parametrize("skip", [0, 3, 8, 13])
+@pytest.mark.parametrize("number", [np.float32, np.float64])
+def test_nulls_become_nan_from_any_row_on(number, skip):
+    rng = np.random.default_rng(skip)
+    column = pa.array(rng.normal(size=1000).astype(number), mask=rng.random(1000) < 0.3).slice(skip, 900)
+    found = numbers(pa.record_batch([column], ["x"]), "x")
+    assert found.dtype == number
+    np.testing.assert_array_equal(found, [np.nan if v is None else v for v in column.to_pylist()])
+
+
+def test_cosines_of_latitudes_are_cosines():
+    degrees = np.concatenate([np.random.default_rng(0).uniform(-180, 180, 10_000), [0.0, 90.0, -90.0, 180.0, np.nan]])
+    np.testing.assert_allclose(cosines(degrees), np.cos(degrees * (np.pi / 180)), rtol=5e-16)
+    far = np.array([200.0, 359.0, -1e4])
+    np.testing.assert_array_equal(cosines(far), np.cos(far * (np.pi / 180)))
 
 
 def three(n, seed=0):
@@ -202,6 +221,34 @@ def test_a_fit_by_default_reads_its_file_once_before_the_first_pass(path, reads,
     xd.fit(xd.open(path, COLUMNS[:2]), 2, epochs=1, moves="none", seed=5,
            callback=lambda _: after_one.append(len(reads) / 7))  # fmt: skip
     assert after_one == [2]
+
+
+def test_searches_read_nothing_that_the_survey_has_read(path, reads, monkeypatch):
+    """Starts, contests and pools of searches, each with a seed of its own, come from the rows that were kept.
+
+    What is left is a reading per pass, and one that judges where the first start has ended.
+    """
+    monkeypatch.setattr(stream, "HELD_BYTES", 200_000)
+    after = []
+    xd.fit(xd.open(path, COLUMNS[:2]), 3, epochs=8, restarts=2, seed=5, method=xd.EM(accelerate=False),
+           callback=lambda _: after.append(len(reads) / 7))  # fmt: skip
+    assert np.diff(after, prepend=0).tolist() == [2, *[1] * 7, 2, *[1] * 7]
+
+
+def test_a_sample_depends_on_nothing_that_was_asked_before(path):
+    first, second = opened(path), opened(path)
+    first.sample(300, 8)
+    assert torch.equal(first.sample(300, 4).x.nan_to_num(), second.sample(300, 4).x.nan_to_num())
+
+
+def test_rows_held_out_take_nothing_from_samples_of_the_others(path, tmp_path, monkeypatch):
+    """Rows chosen by the hash that holds others out would all be held out themselves."""
+    pq.write_table(pq.read_table(path), tmp_path / "one.parquet", row_group_size=7000)
+    monkeypatch.setattr(surveying, "SURVEY_ROWS", 100)
+    monkeypatch.setattr(stream, "SURVEY_ROWS", 100)
+    for seed in (0, 1):
+        train, _ = xd.open(tmp_path / "one.parquet", COLUMNS[:2], memory=False).split(0.5, seed)
+        assert train.sample(100, seed).n == 100
 
 
 def test_bad_rows_are_looked_for_once(path, monkeypatch):

@@ -404,6 +404,7 @@ def test_a_streamed_fit_is_the_fit_in_memory(streamed):
     assert b.mixture.labels == tuple(FEATURES)
 
 
+@pytest.mark.slow
 def test_a_streamed_fit_repeats(streamed):
     options = {"components": 3, "epochs": 2, "seed": 1, "batch_rows": 100, "method": xd.EM(step=0.1), "validation": 0.2}
     a, b = xd.fit(streamed, **options), xd.fit(streamed, **options)

@@ -31,6 +31,7 @@ def close(one, other):
     )
 
 
+@pytest.mark.slow
 def test_a_fit_equals_that_of_the_same_rows(stars, frame):
     first = xd.fit(stars, columns=COLUMNS, components=3, method=xd.EM(), epochs=1, device="cpu").mixture
     settings = {"mixture": first, "columns": COLUMNS, "method": xd.EM(), "epochs": 4, "tol": 0, "device": "cpu"}

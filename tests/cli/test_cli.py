@@ -78,6 +78,7 @@ def test_fit_says_what_it_reads_and_what_it_found(folder, call):
     assert not (folder / "a.safetensors.checkpoint").exists()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("method", ["minibatch-em", "sgd"])
 def test_other_methods(folder, call, method):
     code, out, _ = call("fit", folder / "stars.parquet", "-c", "parallax,pmra", "-k", 2, "-o", folder / "b.safetensors",
@@ -164,6 +165,7 @@ def test_sample_and_condition_and_info(folder, call):
     assert "600 rows in 3 pieces" in call("info", folder / "stars.parquet")[1]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
@@ -212,6 +214,7 @@ def test_plot_refuses_what_does_not_go_together(folder, call):
     assert not (folder / "p.png").exists()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("labels", "kind"),
     [(["x"], "marginal"), (["x", "y"], "density"), (["ra", "dec"], "sky"), (["bp_rp", "phot_g_mean_mag"], "cmd"),

@@ -42,6 +42,7 @@ def uv(weights, means, variances) -> xd.Mixture:
     return xd.Mixture(np.array(weights), means, V, labels=demo.LABELS, units=demo.UNITS)
 
 
+@pytest.mark.slow
 def test_velocities_near_the_sun_are_the_known_ones(found):
     whole = one_gaussian(found[0].mixture)
     np.testing.assert_allclose(whole.means[0], [-10.5, -17.5, -7.2], atol=2.0)
@@ -143,6 +144,7 @@ def verdicts(mixture: xd.Mixture) -> dict[str, str]:
     return {group.name: group.verdict for group in demo.judge_groups([mixture])[1]}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", demo.GROUPS)
 def test_a_clump_is_a_peak(name):
     mixture = uv([0.9, 0.1], [(0.0, -20.0), demo.GROUPS[name]], [900.0, 9.0])

@@ -82,6 +82,7 @@ FOREIGN = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("name", "theirs", "words"), FOREIGN, ids=lambda value: value if isinstance(value, str) else ""
 )

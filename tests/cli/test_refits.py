@@ -24,6 +24,7 @@ def here(tmp_path, monkeypatch):
     return int(good.sum())
 
 
+@pytest.mark.slow
 def test_errors_are_those_of_theory(here, call):
     fitted = ("fit", "rows.parquet", "-c", "x", "-k", "1", "--where", "good", "-o", "m.safetensors")
     assert call(*fitted)[0] == 0

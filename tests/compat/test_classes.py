@@ -77,6 +77,7 @@ def test_tables_give_their_columns_in_any_order():
     assert np.array_equal(model.predict_proba(table, error=errors), plain.predict_proba(X, error=error))
 
 
+@pytest.mark.slow
 def test_errors_reach_every_fold_by_metadata_routing():
     X, y, error = rows()
     with sklearn.config_context(enable_metadata_routing=True):

@@ -179,6 +179,7 @@ def test_noise_reaches_every_fold_by_metadata_routing():
     assert search.best_params_ == {"n_components": 2}
 
 
+@pytest.mark.slow
 def test_the_estimator_chooses_how_many():
     X = np.concatenate([np.random.default_rng(0).normal(m, 1.0, size=(40, 1)) for m in (-6.0, 6.0)])
     assert XDGMM("auto", random_state=0).fit(X).mixture_.k == 2

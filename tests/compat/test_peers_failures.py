@@ -64,6 +64,7 @@ def test_variance_one_far_from_zero(far, standardize):
     assert moved.loglik == pytest.approx(near.loglik, rel=1e-6)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("moves", ["auto", "bovy"])
 def test_moves_with_diagonal_errors_of_projected_rows(moves):
     rng = np.random.default_rng(3)
@@ -114,6 +115,7 @@ def test_a_pass_holds_no_matrix_of_rows_and_components():
 # bayesiains/scalable_xd and density-deconvolution
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("method", "batch_rows"), EVERY_METHOD)
 def test_one_component(method, batch_rows):
     result = xd.fit(X, 1, noise=S, method=method, batch_rows=batch_rows, epochs=100)

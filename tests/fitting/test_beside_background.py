@@ -26,6 +26,7 @@ def check(mixture, weight=0.02, width=0.1):
     np.testing.assert_allclose(found / V[:, [0, 1], [0, 1]], 1.0, atol=width)
 
 
+@pytest.mark.slow
 def test_two_clusters_in_a_uniform_background():
     found = [xd.fit(X, 2, noise=S, background=BOX).mixture for X, S in (rows(seed=seed) for seed in range(4))]
     for mixture in found:
@@ -34,6 +35,7 @@ def test_two_clusters_in_a_uniform_background():
     np.testing.assert_allclose(np.mean(ratios, axis=0), 1.0, atol=0.05)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "settings",
     [
@@ -114,6 +116,7 @@ def test_resuming_ends_at_the_same_bits(tmp_path):
         xd.fit(X, 2, noise=S, background=other, checkpoint=xd.Checkpoint(tmp_path / "c", resume=True))
 
 
+@pytest.mark.slow
 def test_studies(tmp_path):
     X, S = rows(1500)
     chosen = xd.select(X, [1, 2, 3], "bic", noise=S, background=BOX, results=tmp_path / "r")

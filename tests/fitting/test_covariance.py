@@ -31,6 +31,7 @@ def is_of(word: str, V: np.ndarray) -> bool:
     return np.allclose(found, V, rtol=1e-5 if "rank" in word else 1e-12, atol=1e-5 if "rank" in word else 0.0)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("word", WORDS)
 def test_a_whole_fit_has_the_structure(word, tmp_path):
     result = xd.fit(X, 2, error=ERROR, covariance=word)
@@ -56,6 +57,7 @@ def test_the_right_structure_wins_on_rows_held_out():
     assert scores["low-rank:1"] > scores["diagonal"] > scores["spherical"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("word", WORDS[1:])
 @pytest.mark.parametrize("method", [None, xd.SGD()])
 def test_batches(word, method):
@@ -98,6 +100,7 @@ def test_resume_gives_the_same_bits(tmp_path):
             xd.fit(X, 2, error=ERROR, moves="none", epochs=20, tol=0, checkpoint=xd.Checkpoint(path, resume=True))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["full", "tied", "diag", "spherical"])
 def test_the_estimator_has_scikit_learns_types(kind):
     model = xd.XDGMM(2, covariance_type=kind, random_state=0).fit(X, error=ERROR)

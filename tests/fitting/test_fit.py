@@ -52,6 +52,7 @@ def test_recovery_beats_a_mixture_that_ignores_the_noise():
     assert ours - theirs > 0.2
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("method", "batch_rows"),
     [
@@ -204,6 +205,7 @@ def test_restarts_keep_the_best_and_leak_nothing():
     assert several.loglik == pytest.approx(max(r.loglik for r in single), rel=1e-12)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("centers", ["kmeans", "kmeans++", "random"])
 @pytest.mark.parametrize("covariances", ["clusters", "identity", "scaled"])
 @pytest.mark.parametrize("coordinates", ["scaled", "raw"])
@@ -249,7 +251,7 @@ def test_all_missing_rows_are_allowed_and_reported():
         (lambda X, S: xd.fit(X, 2, noise=S, epochs=0), "epochs must be"),
         (lambda X, S: xd.fit(X, 2, noise=S, seed=None), "seed must be"),
         (lambda X, S: xd.fit(X, 2, noise=S, dtype="int32"), "dtype must be float32 or float64"),
-        (lambda X, S: xd.fit(X, 2, noise=S, method="em"), "method must be an xd.EM"),
+        (lambda X, S: xd.fit(X, 2, noise=S, method="me"), "method must be one of"),
         (lambda X, S: xd.fit(X, 2, noise=S, labels=["a"]), "labels must name 2"),
         (lambda X, S: xd.fit(X, mixture=TRUTH, noise=S, restarts=2), "restarts try new starts"),
         (lambda X, S: xd.fit(X, 2, noise=S, validation=xd.Batch.from_arrays(X[:0])), "validation has no rows"),
@@ -286,6 +288,7 @@ def test_duplicated_rows_without_noise_are_met_with_a_small_prior_and_said():
     assert not any("prior" in note for note in quiet.notes)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("k", [1, 2, 4])
 @pytest.mark.parametrize("noise", [None, 0.01])
 @pytest.mark.parametrize("far", [1e2, 1e5, 1e6])
@@ -323,6 +326,7 @@ def test_float32_trouble_is_said_and_the_fit_goes_on_in_float64():
     assert result.loglik == pytest.approx(right.loglik, abs=0.05)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("method", [xd.EM(), xd.EM(step=0.1), xd.SGD(rate=0.01)])
 def test_resumed_is_the_uninterrupted_fit_to_the_bit(method, tmp_path, device):
     X, S = noisy_rows(300)
@@ -560,8 +564,7 @@ class Rows(xd.Source):
 
 
 def test_long_streams_are_fitted_in_batches_unless_their_rows_live_elsewhere(device):
-    from xdeconv.fitting._fit import in_batches
-    from xdeconv.fitting.plan import MANY_ROWS
+    from xdeconv.fitting.words import MANY_ROWS, in_batches
     from xdeconv.system.devices import chosen_device
 
     here = chosen_device("cpu")

@@ -63,6 +63,7 @@ def test_one_component_beats_eight_gaussians():
     assert result.mixture.score(unseen) > gaussian.score(unseen) + 0.03
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "settings",
     [

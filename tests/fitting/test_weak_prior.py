@@ -53,6 +53,7 @@ def test_a_sample_speaks_for_all_rows():
     assert prior_of(X).w[0] == pytest.approx(600 * 0.1**2 / 12, rel=0.1)
 
 
+@pytest.mark.slow
 def test_rounded_values_do_not_attract_components():
     rng = np.random.default_rng(6)
     X, unseen = smooth(3000, rng).round(1), smooth(20_000, rng).round(1)

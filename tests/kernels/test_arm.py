@@ -32,6 +32,7 @@ def assembly(text, triple):
     return machine.emit_assembly(module)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("triple", TRIPLES)
 @pytest.mark.parametrize("code", KINDS)
 def test_steps_compile(code, triple):
@@ -42,6 +43,7 @@ def test_steps_compile(code, triple):
         assert name in assembly(text, triple)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("triple", TRIPLES)
 def test_steps_of_many_dimensions_compile(triple):
     kind = blocks.Blocked(1, 1, "full", False, True, 32)

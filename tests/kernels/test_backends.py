@@ -47,6 +47,7 @@ def check(p: Problem, backend: str, dtype: torch.dtype, device: str, **options) 
     torch.testing.assert_close(log_prob, right.logsumexp(1), rtol=TOLERANCE[dtype], atol=10 * TOLERANCE[dtype])
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("skip", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("backend", BACKENDS)

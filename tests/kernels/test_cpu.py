@@ -35,6 +35,7 @@ def relative_error(p: Problem, batch, options: Options) -> float:
     return max(float((a - b).abs().max() / max(batch.n, float(b.abs().max()))) for a, b in pairs)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("d", range(1, 11))
 def test_every_dimension(d):
     p = problem(n=70, k=9, d=d, missing=0.1 * (d % 3 == 0), noise="full" if d % 2 else "diagonal", seed=d)

@@ -54,6 +54,7 @@ def both(p, groups: Groups, m: int, dtype: torch.dtype = torch.float64):
     return kernels.accumulate_groups(*parameters, fast, groups), kernels.accumulate_groups(*parameters, right, groups)
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("kind", list(KINDS))
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("background", [-3.0, None])
@@ -78,6 +79,7 @@ def test_one_group_of_all_rows_without_background_is_accumulate():
     assert float((found.stats.packed - right.packed).abs().max()) < 1e-9 * float(right.packed.abs().max())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("backend", ["reference", "cpu"])
 @pytest.mark.parametrize("skip", [True, False])
 @pytest.mark.parametrize("d", [2, 6])

@@ -63,6 +63,7 @@ def check(p: Problem, dtype: torch.dtype, options: Options) -> None:
     torch.testing.assert_close(kernels.log_prob(*theta, batch, options).double(), joint.logsumexp(1), **close)
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("options", [ON, OFF], ids=["skip", "dense"])
 @pytest.mark.parametrize("dtype", NUMBERS)
 @pytest.mark.parametrize("name", KINDS)
@@ -70,6 +71,7 @@ def test_every_kind_equals_the_reference(name, dtype, options):
     check(problem(**({"n": 37, "k": 5, "d": 19, "seed": 60} | KINDS[name])), dtype, options)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("d", [17, 18, 19, 20, 21, 25, 31, 32, 33, 47, 50, 64, 65, 100, 127, 128])
 def test_every_size_of_a_block(d):
     """Each way in which a dimension can fill its last block, with full and other noise and with missing values."""

@@ -48,6 +48,7 @@ def same(ours, right, factors, tolerance):
     assert not ours.whole
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "kind",
     [
@@ -71,6 +72,7 @@ def test_sums_are_the_references(d, rank, kind):
     same(ours, kernels.accumulate(*parameters, batch, REFERENCE), factors, 1e-10)
 
 
+@pytest.mark.slow
 def test_rows_in_the_frame_of_a_fit_and_in_float32():
     parameters, factors, batch = problem(40, 2)
     moved = batch.standardized(torch.linspace(-1, 1, 40), torch.linspace(0.5, 2, 40))
@@ -101,6 +103,7 @@ def test_the_same_bits_for_any_number_of_threads(monkeypatch):
     torch.testing.assert_close(*found, rtol=0, atol=0)
 
 
+@pytest.mark.slow
 def test_what_it_is_not_for_is_summed_as_ever():
     parameters, factors, batch = problem(8, 3)  # too many factors to be faster
     torch.testing.assert_close(kernels.accumulate(*parameters, batch, EXACT, factors).packed,
@@ -132,6 +135,7 @@ def test_factors_that_hold_nothing():
     )
 
 
+@pytest.mark.slow
 def test_a_fit_with_it_ends_where_one_without_does(monkeypatch):
     import xdeconv as xd
 

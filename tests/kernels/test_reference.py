@@ -47,6 +47,7 @@ def noise_of_row(p: Problem, i: int) -> np.ndarray:
     return np.diag(row) if row.ndim == 1 else row
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", CASES)
 def test_reference_is_the_textbook(name):
     p = CASES[name]
@@ -130,6 +131,7 @@ class Largest(TorchDispatchMode):
         return made
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "kind", [{"missing": 0.2}, {"p": 10, "projection": "dense"}, {"prior": "rows", "weight": True}]
 )

@@ -46,6 +46,7 @@ def test_gradients_are_autograds(name, prior, penalty):
         torch.testing.assert_close(ours.grad, leaf.grad, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("prior", [None, Prior(w=0.5, c=1.0)])
 def test_ems_fixed_point_is_stationary(prior):
     p = problem(n=300, k=2, d=2, seed=50)
@@ -60,6 +61,7 @@ def test_ems_fixed_point_is_stationary(prior):
         assert float(parameter.grad.abs().max()) < 1e-6
 
 
+@pytest.mark.slow
 def test_descent_reaches_ems_likelihood():
     p = problem(n=300, k=2, d=2, seed=50)
     batch, em, sgd = p.batch(), EM(), SGD(rate=0.05)

@@ -40,6 +40,7 @@ def is_of(word: str, V: np.ndarray) -> bool:
     return np.allclose(found, V, rtol=off, atol=off * np.abs(V).max())
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("word", WORDS)
 @pytest.mark.parametrize("prior", [None, Prior(w=0.5, c=2.0, concentration=1.5)])
 def test_em_climbs_and_keeps_its_structure(word, prior):
@@ -149,6 +150,7 @@ def is_of_frame(structure, V) -> bool:
     return torch.allclose(structure.nearest(V, torch.ones(len(V), dtype=V.dtype)).V, V, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("word", WORDS)
 def test_acceleration_ends_where_em_does(word):
     start = EM(covariance=word).mixture(run(EM(covariance=word), CORRELATED, 10)[0])
@@ -158,6 +160,7 @@ def test_acceleration_ends_where_em_does(word):
     assert is_of(word, Accelerated(EM(covariance=word)).mixture(state).covariances)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("word", WORDS)
 def test_steps_of_batches_have_the_same_fixed_point(word):
     found, _ = run(Accelerated(EM(covariance=word)), CORRELATED, 120)
@@ -192,6 +195,7 @@ def test_coordinates_of_means_are_held(step):
         assert np.diff(values).min() >= -1e-9 * abs(values[-1])
 
 
+@pytest.mark.slow
 def test_held_coordinates_lead_to_the_same_place_in_every_method():
     mask = np.zeros((3, 5), dtype=bool)
     mask[0, 1], mask[2, [0, 3]] = True, True

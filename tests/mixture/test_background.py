@@ -40,6 +40,7 @@ def test_a_box_of_exact_rows():
     np.testing.assert_allclose(found, [-np.log(100.0), -np.inf])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("d", "accuracy"), [(2, 1e-6), (3, 1e-6), (4, 1e-3)])
 def test_a_box_convolved_with_correlated_noise(d, accuracy):
     rng = np.random.default_rng(d)

@@ -132,6 +132,7 @@ def rare_class():
     return models, v + error * rng.normal(size=(n, 2)), error, member
 
 
+@pytest.mark.slow
 def test_a_rare_class_is_calibrated_with_every_kind_of_priors():
     models, X, error, member = rare_class()
     for priors in ("training", {"rare": RARE, "common": 1 - RARE}, "fitted"):

@@ -41,6 +41,7 @@ QUESTIONS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_float32_is_computed_in_a_frame_that_suits_it(rows, mixture, question):
     ask = QUESTIONS[question]
@@ -51,6 +52,7 @@ def test_float32_is_computed_in_a_frame_that_suits_it(rows, mixture, question):
     np.testing.assert_array_equal(ask(mixture, rows, device="cpu", dtype=torch.float64), exact)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_answers_do_not_depend_on_the_number_of_threads(rows, mixture, question, monkeypatch, tmp_path):
     import pyarrow.parquet as pq

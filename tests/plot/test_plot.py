@@ -350,6 +350,7 @@ def rendered(draw, mixture: Mixture, path: Path) -> Path:
     return path
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", list(drawings()))
 def test_the_picture_is_as_it_was(name, tmp_path, request):
     drawn = rendered(drawings()[name], stars(), tmp_path / f"{name}.png")
@@ -359,6 +360,7 @@ def test_the_picture_is_as_it_was(name, tmp_path, request):
     assert compare_images(str(PICTURES / drawn.name), str(drawn), tol=TOLERANCE) is None
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", list(drawings()))
 def test_a_moved_curve_is_seen(name, tmp_path):
     moved = stars().transformed(np.array([3.0, 1.0, 0.05, 0.15]), np.ones(4))

@@ -221,4 +221,4 @@ def test_the_command_refuses_or_counts(path, tmp_path):
     dropped = CliRunner().invoke(app, [*command, "--bad-rows", "drop"])
     assert dropped.exit_code == 0, dropped.output
     assert "3 rows with impossible errors were dropped" in dropped.output
-    assert xd.load(tmp_path / "m.safetensors").meta["reading"] == ["3 rows with impossible errors were dropped"]
+    assert xd.load(tmp_path / "m.safetensors").meta["notes"][:1] == ["3 rows with impossible errors were dropped"]

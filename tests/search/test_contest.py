@@ -1,6 +1,7 @@
 """A contest of starts on few rows."""
 
 import numpy as np
+import pytest
 import torch
 
 import xdeconv as xd
@@ -29,6 +30,7 @@ def start_on(batch, seen=None):
     return start
 
 
+@pytest.mark.slow
 def test_the_winner_is_the_best_of_all_starts_after_as_many_passes():
     batch = rows()
     start = start_on(batch)

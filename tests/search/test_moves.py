@@ -112,6 +112,7 @@ def test_dead_components_are_revived(dtype):
     assert truth.score(X) - result.loglik < 0.1
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("method", [xd.EM(step=xd.Decaying(0.2)), xd.SGD(rate=0.01)])
 def test_moves_between_epochs_of_minibatch_methods(method):
     """A stream that is never held: moves are tried on a pool much smaller than the data."""

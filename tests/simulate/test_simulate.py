@@ -36,6 +36,7 @@ def same(a: Simulated, b: Simulated, rows: int) -> bool:
     return all(torch.equal(x[..., :rows].nan_to_num(-1), y[..., :rows].nan_to_num(-1)) for x, y in pairs)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("n", [0, 1, 17, 1000, CHUNK, CHUNK + 1])
 def test_fewer_rows_are_a_prefix_of_more(stars: Simulated, n: int, device: str) -> None:
     few = gaia(n, seed=1, device=device, dtype=torch.float64)
@@ -213,6 +214,7 @@ def test_errors_say_what_to_do() -> None:
         gaia_chunk(0, 0, CHUNK + 1)
 
 
+@pytest.mark.slow
 def test_tables_are_the_same_whatever_the_number_of_threads(monkeypatch):
     from xdeconv.simulate import _gaia
 

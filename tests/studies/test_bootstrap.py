@@ -30,6 +30,7 @@ def test_the_standard_error_of_a_mean_is_the_textbooks():
     assert found.weights[0] == 0
 
 
+@pytest.mark.slow
 def test_the_standard_error_with_weights_is_the_weighted_ones():
     rng = np.random.default_rng(0)
     rows, weight = rng.normal(size=(500, 1)), rng.uniform(0.1, 2.0, size=500)
@@ -40,6 +41,7 @@ def test_the_standard_error_with_weights_is_the_weighted_ones():
     assert found.means[0, 0] == pytest.approx(expected, rel=0.15)
 
 
+@pytest.mark.slow
 def test_shapes_and_sizes(found):
     assert found.weights.shape == (60, 3)
     assert found.means.shape == (60, 3, 2)

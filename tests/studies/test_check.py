@@ -27,6 +27,7 @@ def test_right_errors_and_a_right_model_pass():
         assert [group.rows for group in verdict.groups] == [N // 5] * 5
 
 
+@pytest.mark.slow
 def test_p_values_are_uniform_over_data_sets():
     seeds, low = range(60), []
     for seed in seeds:

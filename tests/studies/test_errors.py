@@ -31,6 +31,7 @@ def found(mixture):
     return xd.errors(X, mixture, noise=NOISE)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("prior", [None, xd.Prior(w=0.3, c=2.0, concentration=1.5)], ids=["plain", "prior"])
 @pytest.mark.parametrize("fixed", [xd.Fixed(), xd.Fixed(weights=[0], means=[1], covariances=[2])], ids=["free", "held"])
 @pytest.mark.parametrize(
@@ -71,6 +72,7 @@ def test_one_gaussian_has_the_textbooks_errors_under_misfit_too():
     assert errors.weights[0] == 0
 
 
+@pytest.mark.slow
 def test_they_agree_with_the_bootstrap(mixture, found):
     drawn = xd.bootstrap(X, mixture, draws=100, noise=NOISE).standard_errors()
     for name in ("weights", "means", "covariances"):
@@ -201,3 +203,12 @@ def test_refusals(mixture):
         xd.errors(X, singular, noise=NOISE)
     held = xd.EM(fixed=xd.Fixed(covariances=True))
     assert xd.errors(X, singular, noise=NOISE, method=held).means.shape == (1, 2)
+
+
+@pytest.mark.parametrize("value", [1e100, 1e200])
+def test_a_row_beyond_all_bounds_is_said_and_not_a_failure_of_algebra(value):
+    X = np.random.default_rng(0).normal(size=(200, 2))
+    mixture = xd.fit(X, 1, error=[0.3, 0.3], epochs=5).mixture
+    X[5, 0] = value
+    with pytest.raises(ValueError, match="some rows lie so far from the mixture that sums over them overflow"):
+        xd.errors(X, mixture, error=[0.3, 0.3])

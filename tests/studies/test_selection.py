@@ -21,6 +21,7 @@ X = TRUTH.sample(900, seed=0, noise=NOISE)
 SIZES = [1, 2, 3, 5]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("criterion", ["held-out", "cv", "bic", "aic"])
 def test_three_components_are_found(criterion):
     rule = "one-se" if criterion in ("held-out", "cv") else "best"
@@ -68,6 +69,7 @@ def test_a_verdict_pairs_rows_and_weighs_them():
     assert error[1] < own / 3
 
 
+@pytest.mark.slow
 def test_information_criteria_are_the_estimators():
     from xdeconv.compat.sklearn import XDGMM
 
@@ -95,6 +97,7 @@ class Stop:
             raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_interrupted_and_resumed_is_the_same(tmp_path):
     settings = {"criterion": "cv", "noise": NOISE, "folds": 3, "epochs": 8, "tol": 0.0}
     whole = select(X, SIZES, results=tmp_path / "whole.jsonl", **settings)
@@ -224,6 +227,7 @@ def test_the_curve_is_drawn():
 # The walk
 
 
+@pytest.mark.slow
 def test_a_walk_down_is_as_good_as_fits_of_their_own():
     source = as_source(X, noise=NOISE)
     mixture = fit(source, 8).mixture

@@ -25,12 +25,14 @@ def same(one, other):
     return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
+@pytest.mark.slow
 def test_the_same_seed_is_the_same_result():
     one, other = fitted(3), fitted(3)
     assert same(one, other)
     assert not same(one, fitted(4))
 
 
+@pytest.mark.slow
 def test_any_number_of_threads_gives_the_same_bits():
     rng = np.random.default_rng(1)
     many, before = rng.normal(size=(20_000, 2)), torch.get_num_threads()
@@ -45,6 +47,7 @@ def test_any_number_of_threads_gives_the_same_bits():
     np.testing.assert_array_equal(found[0], found[2])
 
 
+@pytest.mark.slow
 def test_parallel_threads():
     alone = [fitted(seed) for seed in range(3)]
     with ThreadPoolExecutor(3) as pool:

@@ -79,6 +79,7 @@ def test_a_limit_of_address_space_is_known():
     assert "GiB are free: stream the rows" in found.stdout, found.stderr
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("most", [499, 100, 1])
 def test_a_gpu_that_runs_out_computes_in_halves(most, monkeypatch, caplog):
     """The CPU kernel stands for a GPU that has room for so many rows."""

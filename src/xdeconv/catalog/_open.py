@@ -106,10 +106,15 @@ def open(
         correlation_pattern=correlation_pattern, cos_dec=cos_dec, bad_rows=bad_rows, empty=empty,
         skip_bad_files=skip_bad_files, memory=memory,
     )  # fmt: skip
+    warn_of_exact(source, stacklevel=3)
+    return source
+
+
+def warn_of_exact(source: CatalogSource, stacklevel: int) -> None:
+    """Warn of features for which no error was found."""
     exact = finding.unexplained(source.recipe, source.table.name)
     if exact:
-        warnings.warn(exact, NoNoiseWarning, stacklevel=2)
-    return source
+        warnings.warn(exact, NoNoiseWarning, stacklevel=stacklevel)
 
 
 def open_source(

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from ..rows.batch import packed_size
-from .assembly_kernel import APART, CONSTANT, DIAGONAL, DOUBLE, FULL, NO_NOISE, SAME, SINGLE, assemble_into
+from .assembly_kernel import CONSTANT, DOUBLE, NOWHERE, SAME, SINGLE, assemble_into
 from .bad_rows import ROUNDING, SLACK
 from .expressions import Columns
 from .recipe import Evaluated, Frame, Recipe
 
 Array = np.ndarray
 STRIP = 1 << 14  # rows whose intermediate columns stay in the processor's cache
-MODES = {"none": NO_NOISE, "shared": NO_NOISE, "diagonal": DIAGONAL, "full": FULL}
+LIMITS = np.array([1 + ROUNDING, SLACK / 2])  # half of what is too much for :func:`.bad_rows.bad_rows`, which decides
 
 
 @dataclass(frozen=True)
@@ -58,13 +59,11 @@ def assemble(
     n = sum(lengths)
     x, noise = room or blank(recipe, n)
     seen = _Seen(np.empty(n, bool), np.tile([np.inf, -np.inf], (p, 1)), np.zeros(2, np.int64))
-    wires: Wires | None = None
     done = 0
     for part, length in zip(parts, lengths, strict=True):
         for first in range(0, length, STRIP):
             strip = recipe.evaluate({name: column[first : first + STRIP] for name, column in part.items()})
-            wires = wires or _wired(strip)
-            _strip(strip, wires, frame, MODES[kind], x, noise, start, done + first, seen)
+            _strip(strip, kind, frame, x, noise, start, done + first, seen)
         done += length
     if kind == "shared" and n:
         noise[:, 0] = _constants(recipe, parts) / (1.0 if frame is None else frame.scale**2)
@@ -84,20 +83,19 @@ def _constants(recipe: Recipe, parts: Sequence[Columns]) -> Array:
 
 
 def _strip(
-    strip: Evaluated, wires: Wires, frame: Frame | None, mode: int, x: Array, noise: Array, start: int, done: int,
-    seen: _Seen,
-) -> None:  # fmt: skip
+    strip: Evaluated, kind: str, frame: Frame | None, x: Array, noise: Array, start: int, done: int, seen: _Seen
+) -> None:
     """A few rows into their places."""
     p, n = len(strip.x), len(strip.x[0])
+    wires = _wired(tuple(map(tuple, strip.slopes)), tuple(strip.deviations), tuple(strip.correlations), kind)
     slopes = [slope for each in strip.slopes for slope in each.values()]
     held, address, kinds, numbers = _lines(
         [*strip.x, *strip.deviations.values(), *strip.correlations.values(), *slopes]
     )
     shift, scale = (np.zeros(p), np.ones(p)) if frame is None else (frame.shift, frame.scale)
     assemble_into(x.dtype == np.float32)(
-        address, kinds, numbers, wires.sizes, wires.first, wires.source, wires.slope, wires.link, wires.pairs,
-        wires.coupled, shift, scale, mode, np.array([1 + ROUNDING, SLACK]), start + done, n, x,
-        noise if mode != NO_NOISE else x[:0], seen.doubtful[done:], seen.spans, seen.counts,
+        address, kinds, numbers, wires.sizes, wires.first, wires.source, wires.slope, wires.entries, wires.terms,
+        wires.pairs, shift, scale, LIMITS, start + done, n, x, noise, seen.doubtful[done:], seen.spans, seen.counts,
     )  # fmt: skip
     del held  # the arrays must live until here
 
@@ -121,45 +119,74 @@ def _lines(values: Sequence[Any]) -> tuple[list[Array], Array, Array, Array]:
 class Wires:
     """Which noise source acts on which feature, as tables. A part is a feature and a source.
 
-    sizes     numbers of features, sources and correlations
+    sizes     numbers of features, sources, correlations, and features whose noise is not independent of all others
     first     (p + 1,) where the parts of each feature begin
     source    number of each part's source
     slope     line of each part's slope
-    link      (parts, parts) how two parts' sources are correlated
+    entries   (lines of noise, 3) where the terms of each begin and end, and its place among those with pivots
+    terms     (terms, 3) two parts and how their sources are correlated
     pairs     (correlations, 2) sources
-    coupled   features whose noise is not independent of all others
     """
 
     sizes: Array
     first: Array
     source: Array
     slope: Array
-    link: Array
+    entries: Array
+    terms: Array
     pairs: Array
-    coupled: Array
 
 
-def _wired(strip: Evaluated) -> Wires:
-    sources = {name: i for i, name in enumerate(strip.deviations)}
-    known = {pair: c for c, pair in enumerate(strip.correlations)}
-    parts = [(a, source) for a, slopes in enumerate(strip.slopes) for source in slopes]
-    link = np.array([[_between(s, t, known) for _, t in parts] for _, s in parts], np.int64)
-    link = link.reshape(len(parts), len(parts))
-    owner = np.array([a for a, _ in parts], np.int64)
-    before = len(strip.x) + len(sources) + len(known)
-    linked = {a for i, a in enumerate(owner) for j, b in enumerate(owner) if a != b and link[i, j] != APART}
+Pair = tuple[str, str]  # of sources
+Entry = tuple[int, int]  # of the covariances: two features
+Term = tuple[int, int, int]
+
+
+@lru_cache(maxsize=64)
+def _wired(slopes: tuple[tuple[str, ...], ...], names: tuple[str, ...], known: tuple[Pair, ...], kind: str) -> Wires:
+    """The tables of features with these sources each, of all sources, and of those that are correlated."""
+    sources = {name: i for i, name in enumerate(names)}
+    parts = [(a, source) for a, own in enumerate(slopes) for source in own]
+    places = _entries(len(slopes), kind)
+    terms = _terms(parts, {pair: c for c, pair in enumerate(known)}, places)
+    coupled = sorted(
+        {a for entry, some in zip(places, terms, strict=True) if some and len({*entry}) == 2 for a in entry}
+    )
+    ends = np.cumsum([0, *map(len, terms)])
+    entries = [[ends[e], ends[e + 1], _place(entry, coupled)] for e, entry in enumerate(places)]
     unknown = len(sources)  # a correlation of a source that no feature has
     pairs = [[sources.get(s, unknown), sources.get(t, unknown)] for s, t in known]
     return Wires(
-        sizes=np.array([len(strip.x), len(sources), len(known)]),
-        first=np.searchsorted(owner, np.arange(len(strip.x) + 1)).astype(np.int64),
+        sizes=np.array([len(slopes), len(sources), len(known), len(coupled)], np.int64),
+        first=np.cumsum([0, *map(len, slopes)]).astype(np.int64),
         source=np.array([sources[s] for _, s in parts], np.int64),
-        slope=before + np.arange(len(parts), dtype=np.int64),
-        link=link,
+        slope=len(slopes) + len(sources) + len(known) + np.arange(len(parts), dtype=np.int64),
+        entries=np.array(entries, np.int64).reshape(len(entries), 3),
+        terms=np.array([term for some in terms for term in some], np.int64).reshape(ends[-1], 3),
         pairs=np.array(pairs, np.int64).reshape(len(pairs), 2),
-        coupled=np.array(sorted(linked), np.int64),
     )
 
 
-def _between(s: str, t: str, known: Mapping[tuple[str, str], int]) -> int:
-    return SAME if s == t else known.get((s, t), known.get((t, s), APART))
+def _entries(p: int, kind: str) -> list[Entry]:
+    """The entries of the noise that each row has of its own, in their order."""
+    if kind == "full":
+        return [(a, b) for a in range(p) for b in range(a + 1)]
+    return [(a, a) for a in range(p)] if kind == "diagonal" else []
+
+
+def _terms(parts: Sequence[tuple[int, str]], known: Mapping[Pair, int], pairs: Sequence[Entry]) -> list[list[Term]]:
+    """Of each entry of the noise, the pairs of parts that it is the sum of, and how their sources are correlated."""
+    return [[(i, j, between) for i, (c, s) in enumerate(parts) if c == a for j, (d, t) in enumerate(parts) if d == b
+             if (between := _between(s, t, known)) is not None] for a, b in pairs]  # fmt: skip
+
+
+def _between(s: str, t: str, known: Mapping[Pair, int]) -> int | None:
+    return SAME if s == t else known.get((s, t), known.get((t, s)))
+
+
+def _place(pair: tuple[int, int], coupled: Sequence[int]) -> int:
+    """Where an entry is in the packed triangle of the features that are coupled."""
+    if pair[0] not in coupled or pair[1] not in coupled:
+        return NOWHERE
+    a, b = coupled.index(pair[0]), coupled.index(pair[1])
+    return packed_size(a) + b

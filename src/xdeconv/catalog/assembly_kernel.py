@@ -16,10 +16,10 @@ from numba.extending import intrinsic
 
 from ..kernels.cpu.keeping import kept
 
-BLOCK = 256  # rows of a block
+BLOCK = 512  # rows of a block
 SINGLE, DOUBLE, CONSTANT = 0, 1, 2  # kinds of lines
-SAME, APART = -2, -1  # parts of one source; parts of sources without a correlation. Else the correlation's number
-NO_NOISE, DIAGONAL, FULL = 0, 1, 2
+SAME = -1  # a term of one source with itself. Else the number of the correlation between two sources
+NOWHERE = -1  # the place of an entry that no pivot is made of
 
 
 @intrinsic
@@ -33,82 +33,81 @@ def _pointer(typing: Any, address: Any) -> Any:
 
 
 @njit(nogil=True, error_model="numpy")
-def _load(address, kind, number, start, m, out):  # type: ignore[no-untyped-def]
-    """Some rows of a line as float64."""
-    if kind == CONSTANT:
-        for i in range(m):
-            out[i] = number
-    elif kind == DOUBLE:
-        wide = carray(_pointer(address), start + m, np.float64)
-        for i in range(m):
-            out[i] = wide[start + i]
-    else:
-        narrow = carray(_pointer(address), start + m, np.float32)
-        for i in range(m):
-            out[i] = narrow[start + i]
+def _line(base, k):  # type: ignore[no-untyped-def]
+    """The k-th line of numbers from an address on. An address has no owner to be counted, as a slice has."""
+    return carray(_pointer(base + k * (8 * BLOCK)), BLOCK, np.float64)
 
 
 @njit(nogil=True, error_model="numpy")
-def _values(v, shift, scale, m, out, observed, anything, whole, doubt, low, high):  # type: ignore[no-untyped-def]
-    """One feature: into the frame, and which rows have it; infinities are doubtful."""
+def _whole(base, k):  # type: ignore[no-untyped-def]
+    return carray(_pointer(base + k * (8 * BLOCK)), BLOCK, np.int64)
+
+
+@njit(nogil=True, error_model="numpy")
+def _narrow(address, start):  # type: ignore[no-untyped-def]
+    return carray(_pointer(address + 4 * start), BLOCK, np.float32)
+
+
+@njit(nogil=True, error_model="numpy")
+def _wide(address, start):  # type: ignore[no-untyped-def]
+    return carray(_pointer(address + 8 * start), BLOCK, np.float64)
+
+
+@njit(nogil=True, error_model="numpy")
+def _value(v, shift, scale, m, x, low, high, count, doubt):  # type: ignore[no-untyped-def]
+    """One feature: into the frame, how many a row has, and its span; infinities are doubtful."""
     for i in range(m):
-        seen = 1 if v[i] == v[i] else 0
-        observed[i] = seen
-        anything[i] |= seen
-        whole[i] &= seen
-        doubt[i] |= 1 if np.abs(v[i]) == np.inf else 0
-        low[i] = v[i] if v[i] < low[i] else low[i]
-        high[i] = v[i] if v[i] > high[i] else high[i]
-        out[i] = (v[i] - shift) / scale
+        value = np.float64(v[i])
+        count[i] += 1 if value == value else 0
+        doubt[i] |= 1 if np.abs(value) == np.inf else 0
+        low[i] = value if value < low[i] else low[i]
+        high[i] = value if value > high[i] else high[i]
+        x[i] = (value - shift) / scale
 
 
 @njit(nogil=True, error_model="numpy")
-def _part(slope, sd, factor, m, observed, uses, doubt, out):  # type: ignore[no-untyped-def]
+def _part(sd, slope, m, x, out, uses, doubt):  # type: ignore[no-untyped-def]
     """Slope times deviation of a feature and a source, 0 where the value is missing; impossible errors are doubtful."""
     for i in range(m):
-        uses[i] |= observed[i]
-        doubt[i] |= observed[i] if not (sd[i] >= 0.0 and sd[i] < np.inf) else 0
-        part = (slope[i] * factor) * sd[i]
-        out[i] = part if observed[i] else 0.0
+        seen = 1 if x[i] == x[i] else 0
+        width = np.float64(sd[i])
+        uses[i] |= seen
+        doubt[i] |= seen if not (width >= 0.0 and width < np.inf) else 0
+        out[i] = slope * width if seen else 0.0
 
 
 @njit(nogil=True, error_model="numpy")
-def _known(r, m, left, right, most, doubt):  # type: ignore[no-untyped-def]
+def _times(slope, factor, m, x, out):  # type: ignore[no-untyped-def]
+    """A deviation times a slope that each row has of its own, 0 where the value is missing."""
+    for i in range(m):
+        product = (np.float64(slope[i]) * factor) * out[i]
+        out[i] = product if x[i] == x[i] else 0.0
+
+
+@njit(nogil=True, error_model="numpy")
+def _known(r, m, out, left, right, most, doubt):  # type: ignore[no-untyped-def]
     """A correlation, 0 where there is none; one that is impossible, or lacking where it is needed, is doubtful."""
     for i in range(m):
-        doubt[i] |= left[i] & right[i] if not (np.abs(r[i]) <= most) else 0
-        r[i] = r[i] if r[i] == r[i] else 0.0
+        value = np.float64(r[i])
+        doubt[i] |= left[i] & right[i] if not (np.abs(value) <= most) else 0
+        out[i] = value if value == value else 0.0
 
 
 @njit(nogil=True, error_model="numpy")
-def _entry(first, a, b, source, link, u, correlations, m, out):  # type: ignore[no-untyped-def]
-    """One entry of the covariances: the sum over pairs of parts."""
-    empty = True
-    for s in range(first[a], first[a + 1]):
-        for t in range(first[b], first[b + 1]):
-            between = link[s, t]
-            if between == APART:
-                continue
-            left, right = u[s], u[t]
-            if between == SAME:
-                if empty:
-                    for i in range(m):
-                        out[i] = left[i] * right[i]
-                else:
-                    for i in range(m):
-                        out[i] += left[i] * right[i]
-            else:
-                r = correlations[between]
-                if empty:
-                    for i in range(m):
-                        out[i] = left[i] * right[i] * r[i]
-                else:
-                    for i in range(m):
-                        out[i] += left[i] * right[i] * r[i]
-            empty = False
-    if empty:
+def _term(left, right, r, correlated, more, m, out):  # type: ignore[no-untyped-def]
+    """The product of two parts and their correlation: an entry of the covariances, or what it adds to one."""
+    if correlated and more:
         for i in range(m):
-            out[i] = 0.0
+            out[i] += left[i] * right[i] * r[i]
+    elif correlated:
+        for i in range(m):
+            out[i] = left[i] * right[i] * r[i]
+    elif more:
+        for i in range(m):
+            out[i] += left[i] * right[i]
+    else:
+        for i in range(m):
+            out[i] = left[i] * right[i]
 
 
 @njit(nogil=True, error_model="numpy")
@@ -118,82 +117,128 @@ def _store(line, m, out):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, error_model="numpy")
-def _pivots(coupled, cov, m, slack, factor, doubt):  # type: ignore[no-untyped-def]
-    """A Cholesky factorisation of all rows at once; a negative pivot is doubtful."""
-    for p in range(len(coupled)):
+def _fill(number, m, out):  # type: ignore[no-untyped-def]
+    for i in range(m):
+        out[i] = number
+
+
+@njit(nogil=True, error_model="numpy")
+def _less(value, left, right, m):  # type: ignore[no-untyped-def]
+    for i in range(m):
+        value[i] -= left[i] * right[i]
+
+
+@njit(nogil=True, error_model="numpy")
+def _scaled(value, factor, m):  # type: ignore[no-untyped-def]
+    for i in range(m):
+        value[i] *= factor[i]
+
+
+@njit(nogil=True, error_model="numpy")
+def _root(pivot, diagonal, slack, m, out, doubt):  # type: ignore[no-untyped-def]
+    """What a column of the factor is scaled by, 0 where nothing is left; a negative pivot is doubtful."""
+    for i in range(m):
+        doubt[i] |= 1 if pivot[i] < -slack * diagonal[i] else 0
+        root = 1.0 / np.sqrt(pivot[i])
+        out[i] = root if pivot[i] > 0.0 else 0.0
+
+
+@njit(nogil=True, error_model="numpy")
+def _pivots(size, base, cov, roots, spare, m, slack, doubt):  # type: ignore[no-untyped-def]
+    """A Cholesky factorisation of all rows at once, in place."""
+    diagonal = _line(base, spare)
+    for p in range(size):
+        own = cov + p * (p + 1) // 2
+        _store(_line(base, own + p), m, diagonal)
         for q in range(p + 1):
-            line = coupled[p] * (coupled[p] + 1) // 2 + coupled[q]
-            value = factor[p * (p + 1) // 2 + q]
-            whole = cov[line]
-            for i in range(m):
-                value[i] = whole[i]
+            other, value = cov + q * (q + 1) // 2, _line(base, own + q)
             for c in range(q):
-                left, right = factor[p * (p + 1) // 2 + c], factor[q * (q + 1) // 2 + c]
-                for i in range(m):
-                    value[i] -= left[i] * right[i]
-            if p == q:
-                for i in range(m):
-                    doubt[i] |= 1 if value[i] < -slack * whole[i] else 0
-                    value[i] = np.sqrt(value[i] if value[i] > 0.0 else 0.0)
-            else:
-                root = factor[q * (q + 1) // 2 + q]
-                for i in range(m):
-                    quotient = value[i] / root[i]
-                    value[i] = quotient if root[i] > 0.0 else 0.0
+                _less(value, _line(base, own + c), _line(base, other + c), m)
+            if q < p:
+                _scaled(value, _line(base, roots + q), m)
+        _root(_line(base, own + p), diagonal, slack, m, _line(base, roots + p), doubt)
 
 
 def _assemble(  # type: ignore[no-untyped-def]
-    lines, kinds, numbers, sizes, first, source, slope, link, pairs, coupled, shift, scale, mode, limits,
-    start, n, x, noise, doubtful, spans, counts,
+    address, kinds, numbers, sizes, first, source, slope, entries, terms, pairs, shift, scale, limits, start, n, x,
+    noise, doubtful, spans, counts,
 ):  # fmt: skip
     """n rows into x[:, start:] and noise[:, start:]; which are doubtful, spans of features, counts of rows.
 
     The counts are of rows without any value, and of rows that miss one.
     """
-    p, sources, correlated = sizes[0], sizes[1], sizes[2]
-    parts, many = len(source), len(lines)
-    work = np.empty((many, BLOCK))
-    u = np.empty((parts, BLOCK))
-    cov = np.empty((p * (p + 1) // 2, BLOCK))
-    factor = np.empty((len(coupled) * (len(coupled) + 1) // 2, BLOCK))
-    observed = np.empty((p, BLOCK), np.int64)
+    p, sources, correlated, coupled = sizes[0], sizes[1], sizes[2], sizes[3]
+    known = len(source)  # the number of the first line of correlations, and so on; parts come first
+    cov = known + correlated
+    roots = cov + coupled * (coupled + 1) // 2
+    low = roots + coupled
+    high = low + p
+    spare = high + p
+    lines = np.empty((spare + 1, BLOCK))
     uses = np.empty((sources + 1, BLOCK), np.int64)  # the last is of sources that act on no feature
-    anything, whole, doubt = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
-    low, high = np.full((p, BLOCK), np.inf), np.full((p, BLOCK), -np.inf)
+    count, doubt = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
+    lines[low:high] = np.inf
+    lines[high:spare] = -np.inf
+    base, used = lines.ctypes.data, uses.ctypes.data
     empty = partial = 0
     for block in range(0, n, BLOCK):
         m = min(BLOCK, n - block)
         at = start + block
-        for line in range(many):
-            _load(lines[line], kinds[line], numbers[line], block, m, work[line])
-        anything[:] = 0
-        whole[:] = 1
+        count[:] = 0
         doubt[:] = 0
         uses[:] = 0
         for a in range(p):
-            _values(
-                work[a], shift[a], scale[a], m, x[a, at : at + m], observed[a], anything, whole, doubt, low[a], high[a]
-            )
+            values, lo, hi = x[a, at : at + m], _line(base, low + a), _line(base, high + a)
+            if kinds[a] == SINGLE:
+                _value(_narrow(address[a], block), shift[a], scale[a], m, values, lo, hi, count, doubt)
+            elif kinds[a] == DOUBLE:
+                _value(_wide(address[a], block), shift[a], scale[a], m, values, lo, hi, count, doubt)
+            else:
+                _fill(numbers[a], m, _line(base, spare))
+                _value(_line(base, spare), shift[a], scale[a], m, values, lo, hi, count, doubt)
             for s in range(first[a], first[a + 1]):
-                _part(work[slope[s]], work[p + source[s]], 1.0 / scale[a], m, observed[a], uses[source[s]], doubt, u[s])
+                sd, by, factor = p + source[s], slope[s], 1.0 / scale[a]
+                even = numbers[by] * factor if kinds[by] == CONSTANT else 1.0
+                part, use = _line(base, s), _whole(used, source[s])
+                if kinds[sd] == SINGLE:
+                    _part(_narrow(address[sd], block), even, m, values, part, use, doubt)
+                elif kinds[sd] == DOUBLE:
+                    _part(_wide(address[sd], block), even, m, values, part, use, doubt)
+                else:
+                    _fill(numbers[sd], m, _line(base, spare))
+                    _part(_line(base, spare), even, m, values, part, use, doubt)
+                if kinds[by] == SINGLE:
+                    _times(_narrow(address[by], block), factor, m, values, part)
+                elif kinds[by] == DOUBLE:
+                    _times(_wide(address[by], block), factor, m, values, part)
         for c in range(correlated):
-            left, right = uses[pairs[c, 0]], uses[pairs[c, 1]]
-            _known(work[p + sources + c], m, left, right, limits[0], doubt)
-        if mode != NO_NOISE:
-            for a in range(p):
-                for b in range(a + 1 if mode == FULL else 1):
-                    line = a * (a + 1) // 2 + b if mode == FULL else a
-                    _entry(first, a, b if mode == FULL else a, source, link, u, work[p + sources :], m, cov[line])
-                    _store(cov[line], m, noise[line, at : at + m])
-        if mode == FULL and len(coupled) > 0:
-            _pivots(coupled, cov, m, limits[1], factor, doubt)
+            left, right, r = _whole(used, pairs[c, 0]), _whole(used, pairs[c, 1]), p + sources + c
+            out = _line(base, known + c)
+            if kinds[r] == SINGLE:
+                _known(_narrow(address[r], block), m, out, left, right, limits[0], doubt)
+            elif kinds[r] == DOUBLE:
+                _known(_wide(address[r], block), m, out, left, right, limits[0], doubt)
+            else:
+                _fill(numbers[r], m, out)
+                _known(out, m, out, left, right, limits[0], doubt)
+        for e in range(len(entries)):
+            here, there, place = entries[e, 0], entries[e, 1], entries[e, 2]
+            if here == there:
+                _fill(0.0, m, noise[e, at : at + m])
+                continue
+            out = _line(base, spare if place == NOWHERE else cov + place)
+            for t in range(here, there):
+                r, apart = _line(base, known + max(terms[t, 2], 0)), terms[t, 2] != SAME
+                _term(_line(base, terms[t, 0]), _line(base, terms[t, 1]), r, apart, t > here, m, out)
+            _store(out, m, noise[e, at : at + m])
+        _pivots(coupled, base, cov, roots, spare, m, limits[1], doubt)
         for i in range(m):
             doubtful[block + i] = doubt[i] != 0
-            empty += 1 - anything[i]
-            partial += 1 - whole[i]
+            empty += 1 if count[i] == 0 else 0
+            partial += 1 if count[i] < p else 0
     for a in range(p):
-        spans[a, 0] = min(spans[a, 0], low[a].min())
-        spans[a, 1] = max(spans[a, 1], high[a].max())
+        spans[a, 0] = min(spans[a, 0], lines[low + a].min())
+        spans[a, 1] = max(spans[a, 1], lines[high + a].max())
     counts[0] += empty
     counts[1] += partial
 
@@ -202,10 +247,9 @@ def _assemble(  # type: ignore[no-untyped-def]
 def assemble_into(single: bool) -> Any:
     """The compiled loop for values in float32, or in float64."""
     kind = types.float32 if single else types.float64
-    whole, flags, floats = types.int64[::1], types.boolean[::1], types.float64[::1]
+    whole, table, floats = types.int64[::1], types.int64[:, ::1], types.float64[::1]
     signature = types.void(
-        whole, whole, floats, whole, whole, whole, whole, types.int64[:, ::1], types.int64[:, ::1], whole, floats,
-        floats, types.int64, floats, types.int64, types.int64, kind[:, ::1], kind[:, ::1], flags,
-        types.float64[:, ::1], whole,
+        whole, whole, floats, whole, whole, whole, whole, table, table, table, floats, floats, floats, types.int64,
+        types.int64, kind[:, ::1], kind[:, ::1], types.boolean[::1], types.float64[:, ::1], whole,
     )  # fmt: skip
     return kept(lambda keep: njit(signature, nogil=True, cache=keep, error_model="numpy")(_assemble))

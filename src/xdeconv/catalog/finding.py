@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..rows import units
+from ..rows.grouping import Grouping
 from . import conventions
 from .coordinates import NAMED, parse_transform
 from .expressions import Expression
@@ -34,6 +35,7 @@ class Choices:
     offset        {column: what is subtracted from it}: a zero point
     inflate       {column: what its error is multiplied by}
     fill          {column: the value that stands for a missing one}
+    group         the column that makes groups of rows, and how
     cos_dec       whether an error of ra (any longitude) is one of ra cos dec
     """
 
@@ -47,6 +49,7 @@ class Choices:
     fill: Mapping[str, float] = field(default_factory=dict)
     weight: str | None = None
     log_prior: tuple[str, ...] = ()
+    group: Mapping[str, Any] | None = None
     error_pattern: str = ERROR_PATTERN
     correlation_pattern: str = CORRELATION_PATTERN
     cos_dec: bool = True
@@ -161,6 +164,7 @@ class _Finder:
             transforms=made,
             weight=chosen.weight,
             log_prior=chosen.log_prior,
+            group=None if chosen.group is None else Grouping.from_json(chosen.group),
             catalogues=conventions.catalogues(raw, self.columns),
             declared=frozenset(name for name, given in chosen.error.items() if given is None),
         )

@@ -235,6 +235,7 @@ class Reader:
             noise=None if made.noise is None else torch.from_numpy(made.noise),
             weight=self.weight(blocks, self.dtype),
             log_prior=self.log_prior(blocks, self.dtype),
+            group=self.group(blocks),
             scale=torch.from_numpy(self.place.frame.scale) if self.place else None,
             missing=made.partial > 0,
         )
@@ -258,6 +259,7 @@ class Reader:
             noise=None if first.noise is None else torch.from_numpy(room[1]),
             weight=None if first.weight is None else torch.cat([p.weight for p in parts]),  # type: ignore[misc]
             log_prior=None if first.log_prior is None else torch.cat([p.log_prior for p in parts]),  # type: ignore[misc]
+            group=None if first.group is None else torch.cat([p.group for p in parts]),  # type: ignore[misc]
             missing=any(part.missing for part in parts),
         )
 
@@ -266,6 +268,11 @@ class Reader:
         if self.recipe.weight is None:
             return None
         return torch.tensor(floats(join(blocks).columns[self.recipe.weight], self.recipe.weight), dtype=kind)
+
+    def group(self, blocks: Blocks) -> torch.Tensor | None:
+        """The group of each row."""
+        grouping = self.recipe.group
+        return None if grouping is None else torch.from_numpy(grouping.index(join(blocks).columns[grouping.name]))
 
     def log_prior(self, blocks: Blocks, kind: torch.dtype) -> torch.Tensor | None:
         """The columns of log-priors."""
@@ -285,6 +292,7 @@ class Reader:
             projection=torch.from_numpy(np.concatenate(directions, axis=-1)),  # type: ignore[arg-type]
             weight=self.weight(blocks, torch.float64),
             log_prior=self.log_prior(blocks, torch.float64),
+            group=self.group(blocks),
             missing=made.partial > 0,
         )
         if self.place is None:

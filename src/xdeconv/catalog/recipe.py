@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from ..rows.grouping import Grouping
 from ..rows.tables import exact_floats
 from .expressions import Columns
+from .latitudes import cosines
 from .transforms import Formula, Plain, Transform
 
 Array = np.ndarray
@@ -47,7 +49,7 @@ class Deviation:
         sd = self.source if isinstance(self.source, float) else self._read(self.source, columns)
         sd = sd * self.factor if self.factor != 1.0 else sd
         if self.latitude:
-            sd = sd / np.cos(np.asarray(columns[self.latitude], dtype=float) * (np.pi / 180))
+            sd = sd / cosines(np.asarray(columns[self.latitude], dtype=float))
         return sd if self.inflate is None else sd * self._read(self.inflate, columns)
 
     def _read(self, formula: Formula, columns: Columns) -> Array:
@@ -62,10 +64,23 @@ def _shortened(text: str) -> str:
 def floats(values: Array, name: str) -> Array:
     """A column of numbers as float64; text, dates and whole numbers that a float cannot hold are refused by name."""
     if values.dtype.kind in "OUS":
-        example = next((text for text in values.tolist() if text is not None), None)
+        example = _example([text for text in values.tolist() if text is not None])
         raise ValueError(f"column {name} is text{'' if example is None else f', such as {str(example)[:40]!r}'}, and a "
                          "feature, an error or a weight must be a number")  # fmt: skip
     return exact_floats(values, f"column {name}")
+
+
+def _example(texts: list[Any]) -> Any:
+    """The first of some texts that is not a number, or the first; None of none."""
+    return next((text for text in texts if not _is_number(text)), next(iter(texts), None))
+
+
+def _is_number(text: Any) -> bool:
+    try:
+        float(text)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def as_read(values: Array, name: str) -> Array:
@@ -110,6 +125,7 @@ class Recipe:
     correlations  of pairs of sources: a column's name or a number
     log_prior     columns of log-priors, one per component
     declared      columns and features that were said to have no error
+    group         what makes groups of rows, by a column
     """
 
     features: tuple[str, ...]
@@ -122,6 +138,7 @@ class Recipe:
     log_prior: tuple[str, ...] = ()
     catalogues: tuple[str, ...] = ()
     declared: frozenset[str] = frozenset()
+    group: Grouping | None = None
 
     @property
     def unexplained(self) -> tuple[str, ...]:
@@ -147,7 +164,7 @@ class Recipe:
         names = [name for quantity in self.quantities.values() for name in quantity.names]
         names += [name for deviation in self.deviations.values() for name in deviation.names]
         names += [column for column in self.correlations.values() if isinstance(column, str)]
-        names += [*([self.weight] if self.weight else []), *self.log_prior]
+        names += [*([self.weight] if self.weight else []), *self.log_prior, *([self.group.name] if self.group else [])]
         return tuple(dict.fromkeys(names))
 
     @property

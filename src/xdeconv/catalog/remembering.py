@@ -19,7 +19,7 @@ PER_COLUMN = ("error", "offset", "inflate", "fill")
 TABLES = (*PER_COLUMN, "correlation", "unit")
 KINDS: dict[str, type] = {**dict.fromkeys(TABLES, dict), **dict.fromkeys(("columns", "derive", "log_prior"), list),
                           **dict.fromkeys(("weight", "error_pattern", "correlation_pattern"), str), "cos_dec": bool,
-                          "preset": str, "functions": list}  # fmt: skip
+                          "preset": str, "functions": list, "group": dict}  # fmt: skip
 DEFAULTS = {"error_pattern": "{name}_error", "correlation_pattern": "{a}_{b}_corr", "cos_dec": True}
 FUNCTIONS = "functions"  # what no file can hold, in words
 
@@ -106,6 +106,9 @@ def checked(known: Any, whose: str) -> dict[str, Any]:
 
 def _is_plain(name: str, given: Any) -> bool:
     """Whether all is text or numbers; what features are derived by may be a list of these, or of such lists."""
+    if name == "group":
+        lists = [part for part in given.values() if isinstance(part, list)]
+        return all(isinstance(v, (str, int, float)) for part in lists for v in part)
     if isinstance(given, Mapping):
         return all(isinstance(v, (str, int, float, type(None))) for v in given.values())
     if name == "derive":

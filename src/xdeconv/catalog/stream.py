@@ -14,6 +14,7 @@ import torch
 from ..rows.batch import Batch, concatenate
 from ..rows.cutting import permutation
 from ..rows.data import ArraySource, Source
+from ..rows.grouping import Grouping
 from ..rows.prefetch import prefetched_to
 from ..system import streams
 from . import finding
@@ -83,9 +84,23 @@ class CatalogSource(Source):
     def has_log_prior(self) -> bool:
         return bool(self.recipe.log_prior)
 
+    def grouped(self, grouping: Grouping) -> CatalogSource:
+        """The same rows with the groups that a column makes."""
+        finding.require((grouping.name,), self.table.columns, self.table.name)
+        reading = {**self.reading, "group": grouping.as_json()}
+        return replace(self, recipe=replace(self.recipe, group=grouping), reading=reading)
+
+    def values_of(self, column: str) -> set[Any]:
+        """What a column holds, read once."""
+        finding.require((column,), self.table.columns, self.table.name)
+        found: set[Any] = set()
+        for _, kept in self.passes([column]):
+            found.update(kept.column(0).unique().to_pylist())
+        return found
+
     @property
     def read_again(self) -> bool:
-        return self.memory is False
+        return self.memory is False or self.recipe.group is not None  # compact forms have no place for groups
 
     @property
     def remote(self) -> bool:
@@ -195,12 +210,12 @@ class CatalogSource(Source):
         held = replace(self, part=Part(seed, 0.0, fraction))
         if self.part is not None or self.memory is False or self.table.remote or fraction * self.bytes > HELD_BYTES:
             return train._both(held, held)
-        return train._both(self._survey_beside(train, held, seed), held)
+        return train._both(self._survey_beside(train, held), held)
 
-    def _survey_beside(self, train: CatalogSource, held: CatalogSource, seed: int) -> ArraySource:
+    def _survey_beside(self, train: CatalogSource, held: CatalogSource) -> ArraySource:
         """The rows held out, in memory, from the pass that surveys those to fit."""
         whole, ours, theirs = (replace(source, place=None)._reader for source in (self, train, held))
-        found = survey_two(whole, ours, theirs, train._known, seed, PASS_ROWS["cpu"])
+        found = survey_two(whole, ours, theirs, train._known, PASS_ROWS["cpu"])
         return ArraySource(concatenate(found), self.labels, self.units) if found else ArraySource(self._empty())
 
     def _both(self, held: CatalogSource | ArraySource, named: CatalogSource) -> tuple[CatalogSource, Any]:
@@ -212,18 +227,18 @@ class CatalogSource(Source):
 
     def sample(self, size: int, seed: int) -> Batch:
         """Up to ``size`` rows from all over the table, shuffled."""
-        whole = join(self._sampled(size, seed) or [self._no_rows()])
+        whole = self._sampled(size, seed)
         chosen = whole.take(permutation(whole.n, seed, -2).numpy()[:size])
         batch = self._reader.batch([replace(chosen, checked=True)])
         return batch.to(self.place.device) if self.place else batch
 
-    def _sampled(self, size: int, seed: int) -> list[Block]:
+    def _sampled(self, size: int, seed: int) -> Block:
         """More rows than are wanted, or all: from the survey, which there is one of, or from some pieces of many."""
         if len(self._pieces) > SAMPLE_PIECES or size > SURVEY_ROWS or self.table.remote:
-            return self._first_blocks(size, seed)
-        if self.tally.samples.get(self._reader.key, (None,))[0] != seed:
-            self._survey(seed)
-        return self.tally.samples[self._reader.key][1]
+            return join(self._first_blocks(size, seed) or [self._no_rows()])
+        if self._reader.key not in self.tally.samples:
+            self._survey()
+        return self.tally.samples[self._reader.key] or self._no_rows()
 
     def _first_blocks(self, size: int, seed: int) -> list[Block]:
         """Rows of the first block of some pieces, in random order."""
@@ -245,8 +260,8 @@ class CatalogSource(Source):
         count = min(len(order), max(SAMPLE_PIECES, int(np.searchsorted(held, rows)) + 1))
         return order[:count], int(held[count - 1])
 
-    def _survey(self, seed: int) -> None:
-        survey(replace(self, place=None)._reader, self._known, seed, PASS_ROWS["cpu"])
+    def _survey(self) -> None:
+        survey(replace(self, place=None)._reader, self._known, PASS_ROWS["cpu"])
 
     @property
     def weighed(self) -> tuple[float, float] | None:
@@ -261,11 +276,11 @@ class CatalogSource(Source):
     def load(self) -> ArraySource:
         """All rows in memory, in their own order."""
         if self._known is not None and self._known and self._device.type == "cpu" and not self.recipe.projection:
-            return ArraySource(self._into_place(self._known), self.labels, self.units)
+            return ArraySource(self._into_place(self._known), self.labels, self.units, notes=self.notes)
         found = list(replace(self, batch_rows=None).batches(0))
         if not found:
             raise ValueError(f"{self.table.name} has no rows" + (f" where {self.where.text}" if self.where else ""))
-        return ArraySource(concatenate(found), self.labels, self.units)
+        return ArraySource(concatenate(found), self.labels, self.units, notes=self.notes)
 
     def _into_place(self, rows: int) -> Batch:
         """All rows, each assembled where it is to stay: their number and places are known before they are read."""
@@ -377,7 +392,7 @@ class CatalogSource(Source):
             return self._known
         if self.table.remote:
             return int(replace(self, place=None).sum(_count_rows) or 0)
-        self._survey(self.seed)
+        self._survey()
         return self.tally.rows[self._reader.key]
 
     @property

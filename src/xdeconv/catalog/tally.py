@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -25,7 +26,7 @@ class Tally:
     checked   by (piece, part, first row) of every block that was looked at: the places of its bad rows
     skipped   damaged parts that were left out
     observed  of each source, which features have a value in some row
-    samples   of each source that was surveyed, what a sample is made of
+    samples   of each source that was surveyed, the rows that samples come from, if there are any
     weights   of each source that was surveyed, its weight and how many rows have nothing observed
     """
 
@@ -35,7 +36,7 @@ class Tally:
     said: set[str] = field(default_factory=set)
     edges: dict[str, tuple[float, float]] = field(default_factory=dict)
     observed: dict[Key, Array] = field(default_factory=dict)
-    samples: dict[Key, tuple[int, list[Block]]] = field(default_factory=dict)
+    samples: dict[Key, Block | None] = field(default_factory=dict)
     weights: dict[Key, tuple[float, float]] = field(default_factory=dict)
 
     @property
@@ -55,10 +56,10 @@ class Tally:
         seen = spans[:, 0] <= spans[:, 1]
         self.observed[key] = self.observed.get(key, False) | seen
         for name, (low, high) in [(n, s) for n, s, there in zip(labels, spans, seen, strict=True) if there]:
-            longitude = finding.is_longitude(name, known)
+            position, longitude = _on_sky(name, tuple(known))
             if longitude:
                 self._longitude(name, low, high)
-            elif finding.is_position(name, known) and max(-low, high) > POLE:
+            elif position and max(-low, high) > POLE:
                 self.say(f"rows lie near a pole (|{name}| > {POLE:g} degrees), where plain longitude is singular")
 
     def _longitude(self, name: str, low: float, high: float) -> None:
@@ -67,3 +68,9 @@ class Tally:
         if least < RA_EDGE and most > 360 - RA_EDGE:
             self.say(f"{name} straddles 0/360 degrees, where a density of plain {name} is cut in two: "
                      "see derive= and xd.sky for other coordinates")  # fmt: skip
+
+
+@lru_cache(maxsize=256)
+def _on_sky(name: str, known: tuple[str, ...]) -> tuple[bool, bool]:
+    """Whether a column is a position, and whether it is a longitude; asked for once per block of rows."""
+    return finding.is_position(name, known), finding.is_longitude(name, known)

@@ -10,7 +10,6 @@ import typer
 
 from . import options, outputs
 from .app import app, say, stop, tell
-from .fit import chosen_method
 from .tables import aligned, names_of, target_table
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ def bootstrap(
         mixture, data, arguments, where=where or fitted_where(mixture), bad_rows=bad_rows, skip_bad_files=skip_bad_files
     )
     say(source.describe())
-    settings = {"epochs": epochs, "tol": tol, "device": device, "dtype": dtype, "method": chosen_method("em", prior)}
+    settings = {"epochs": epochs, "tol": tol, "device": device, "dtype": dtype, "method": options.em(prior)}
     refits = refit(source, mixture, draws, seed, verbose=True, **settings)
     for line in lines(refits):
         tell(line)

@@ -11,7 +11,6 @@ import typer
 from . import options, outputs
 from .app import app, say, tell
 from .bootstrap import cells, fitted_where, remembered
-from .fit import chosen_method
 from .tables import aligned, names_of, target_table
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ def errors(
         mixture, data, arguments, where=where or fitted_where(mixture), bad_rows=bad_rows, skip_bad_files=skip_bad_files
     )
     say(source.describe())
-    found = found_by(source, mixture, method=chosen_method("em", prior), device=device)
+    found = found_by(source, mixture, method=options.em(prior), device=device)
     for line in lines(found):
         tell(line)
     if output is not None:

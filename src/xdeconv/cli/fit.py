@@ -14,10 +14,9 @@ from .app import app, say, stop, tell
 
 if TYPE_CHECKING:
     from ..fitting._fit import FitResult
+    from ..fitting.words import Worded
 
 HELD_OUT, HELD_OUT_ROWS = 0.1, 100_000
-GRADIENT_ROWS = 512
-MANY = 64  # components that minibatches are made for where nobody knows how many there will be
 Way = Literal["auto", "em", "minibatch-em", "sgd"]
 
 
@@ -62,6 +61,7 @@ def fit(
     preset: options.Preset = None,
     background: options.Background = None,
     tails: options.Tails = None,
+    inflation: options.Inflation = None,
     weight: options.Weight = None,
     bad_rows: options.BadRows = "refuse",
     skip_bad_files: options.SkipBadFiles = False,
@@ -93,9 +93,6 @@ def fit(
     refuse_targets(output, saved, [*data, config], force, resume)
     from ..fitting import _fit as fitting
     from ..fitting.checkpoint import Checkpoint
-    from ..fitting.progress import show_progress
-    from ..methods import suited_batch
-    from ..system.devices import chosen_device
     from ..system.files import locked
     from ..system.ranks import process_group, restarted
 
@@ -106,24 +103,20 @@ def fit(
             memory=False if stream or cache == "none" else None,
         )  # fmt: skip
         first(say, source.describe())
-        long = method == "auto" and fitting.in_batches(source, chosen_device(own_device))
-        if batch_rows is None and (long or method in ("minibatch-em", "sgd")):
-            batch_rows = GRADIENT_ROWS if method == "sgd" else suited_batch(MANY if k == "auto" else k, source.dim)
-        passes = epochs or (fitting.FULL_PASSES if batch_rows is None else fitting.MINIBATCH_PASSES)
         settings = {
             "components": k,
-            "method": chosen_method(method, prior, (batch_rows, MANY if k == "auto" else k, source.dim)),
+            "method": worded(method, prior),
             "start": start, "seed": seed, "covariance": covariance,
             "background": options.background(background, source.labels), "tails": options.tails(tails),
-            "restarts": restarts, "epochs": passes, "tol": tol,
+            "inflation": options.inflation(inflation),
+            "restarts": restarts, "epochs": epochs, "tol": tol,
             "batch_rows": batch_rows, "device": own_device, "dtype": dtype,
             "validation": held_out(validation, source.rows), "moves": moves, "cache": cache,
             "checkpoint": Checkpoint(saved, checkpoint_seconds, resume or restarted()),
         }  # fmt: skip
-        expected = None if epochs is None and batch_rows is None else passes * restarts  # until it converges
-        with show_progress(first.here, expected, source.rows) as callback:
-            result = fitting.fit(source, callback=callback, **settings)
+        result = fitting.fit(source, verbose=first.here, **settings)
         del settings["checkpoint"]  # which a model outlives
+        settings |= {"method": method, "prior": prior}
         plain = {name: v if isinstance(v, (int, float, str, type(None))) else str(v) for name, v in settings.items()}
         remembered = {"where": where, "data": list(data), "options": plain}
         first(save, result, output, remembered, source.notes)
@@ -187,19 +180,12 @@ def only_first_speaks() -> Iterator[First]:
         log.setLevel(before)
 
 
-def chosen_method(name: Way, w: float, size: tuple[Any, int, int] = (None, 1, 1)) -> Any:
-    """The method that a word stands for; ``size`` is rows of a batch, components and dimensions."""
-    from ..fitting.plan import named_method
+def worded(way: Way, w: float = 0.0) -> Worded:
+    """The method that a word and the width of a prior stand for."""
+    from ..fitting.words import Worded
     from ..methods.prior import Prior
 
-    prior, batch_rows = Prior(w=w) if w > 0 else None, size[0]
-    if name == "auto" and prior is None:
-        return None
-    if name == "em" and batch_rows:
-        raise typer.BadParameter("em sees all rows in every update, minibatch-em has batches", param_hint="--method")
-    if name == "auto":
-        return named_method("minibatch-em" if batch_rows else "em", prior, size)
-    return named_method(name, prior, size)
+    return Worded(way, Prior(w=w) if w > 0 else None)
 
 
 def held_out(fraction: float | None, rows: int) -> float | None:
@@ -211,7 +197,7 @@ def held_out(fraction: float | None, rows: int) -> float | None:
 
 def save(result: FitResult, output: Path, remembered: dict[str, Any], notes: tuple[str, ...]) -> None:
     """Write the model, with what was resolved and how its rows were read."""
-    meta = {**(result.mixture.meta or {}), **remembered, "reading": list(notes)}
+    meta = {**(result.mixture.meta or {}), **remembered}
     result.mixture.with_(meta=meta).save(output)
     for note in notes:
         say(f"note: {note}")

@@ -47,6 +47,8 @@ def model_lines(mixture: Mixture, most: int = 20) -> list[str]:
     lines = [f"mixture of {mixture.k} Gaussians in {mixture.d} dimensions", *summary(mixture)]
     if mixture.tails is not None:
         lines.append(f"tails: Student's t, nu = {mixture.tails.nu:.4g}{' (fitted)' * mixture.tails.fitted}")
+    if mixture.inflation is not None:
+        lines += [f"errors inflated, {line}" for line in mixture.inflation.describe(mixture.labels)]
     if mixture.background is not None:
         lines.append(f"background: {mixture.background_weight:.4f} of all rows, {mixture.background!r}")
     lines += [] if mixture.structure == "full" else [f"covariances: {mixture.structure}"]

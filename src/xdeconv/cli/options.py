@@ -13,6 +13,7 @@ from .config import Config
 
 if TYPE_CHECKING:
     from ..catalog.stream import CatalogSource
+    from ..methods import EM
 
 __all__ = ["Config"]
 
@@ -49,6 +50,12 @@ Background = Annotated[
     typer.Option(help="What else makes rows: COLUMN=LOW:HIGH,... of every column, or a model to hold fixed."),
 ]
 Tails = Annotated[str | None, typer.Option(help="Tails of Student's t instead of Gaussian ones: its nu, or fit.")]
+Inflation = Annotated[
+    str | None,
+    typer.Option(
+        help="Fit factors on errors: all, or words of=COLUMN,... by=COLUMN or by=COLUMN:EDGE,EDGE,... jitter=GROUP,..."
+    ),
+]
 Offset = Annotated[
     list[str] | None, typer.Option(help="COLUMN=NUMBER or EXPRESSION to subtract: a zero point. Repeatable.")
 ]
@@ -255,6 +262,30 @@ def background(text: str | None, labels: Sequence[str]) -> Any:
         ) from None
 
 
+def inflation(text: str | None) -> Any:
+    """The factors on errors that --inflation names.
+
+    >>> inflation("of=parallax,pmra by=phot_g_mean_mag:13,15")
+    Inflation(by='phot_g_mean_mag', bins=(13.0, 15.0), of=('parallax', 'pmra'), jitter=())
+    """
+    from ..mixture.inflation import Inflation
+
+    if text is None or text == "all":
+        return None if text is None else Inflation()
+    said = pairs(text.split(), "--inflation") or {}
+    unknown = [name for name in said if name not in ("of", "by", "jitter")]
+    if unknown:
+        raise typer.BadParameter(f"{unknown[0]!r} is none of of, by, jitter", param_hint="--inflation")
+    by, _, edges = said.get("by", "").partition(":")
+    lists = {name: tuple(said[name].split(",")) for name in ("of", "jitter") if name in said}
+    try:
+        bins = [float(edge) for edge in edges.split(",")] if edges else None
+        jitter = [int(g) for g in lists.get("jitter", ())] if bins else lists.get("jitter", ())
+        return Inflation(by or None, bins, lists.get("of"), jitter)
+    except ValueError as problem:
+        raise typer.BadParameter(f"{text!r}: {problem}", param_hint="--inflation") from None
+
+
 def tails(text: str | None) -> Any:
     """The tails that --tails names: fit, or a number of degrees of freedom."""
     from ..mixture.tails import StudentT
@@ -263,3 +294,10 @@ def tails(text: str | None) -> Any:
         return None if text is None else StudentT() if text == "fit" else StudentT(float(text))
     except ValueError as problem:
         raise typer.BadParameter(f"{text!r} is neither fit nor a nu: {problem}", param_hint="--tails") from None
+
+
+def em(w: float) -> EM:
+    """Batch EM with a prior of this width, or without one."""
+    from ..methods import EM, Prior
+
+    return EM(prior=Prior(w=w) if w > 0 else None)

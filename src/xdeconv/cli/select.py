@@ -10,7 +10,7 @@ import typer
 
 from . import options, outputs
 from .app import app, say, stop, tell
-from .fit import chosen_method, save
+from .fit import save, worded
 
 if TYPE_CHECKING:
     from ..studies._select import Selection
@@ -92,7 +92,7 @@ def select(
 
     settings: dict[str, Any] = {"moves": moves, "epochs": epochs, "restarts": restarts, "tol": tol, "device": device,
                                 "dtype": dtype, "covariance": covariance}  # fmt: skip
-    settings |= {"method": chosen_method("em", prior)} if prior > 0 else {}
+    settings |= {"method": worded("em", prior)} if prior > 0 else {}
     found = selection.select(
         source, sizes, criterion, rule=rule, folds=folds, validation=validation, seed=seed, results=results,
         verbose=True, **settings,

@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal, Self, cast, get_args
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin
@@ -17,8 +17,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..fitting._fit import fit
 from ..fitting.checkpoint import Checkpoint
 from ..fitting.initial import Start
-from ..fitting.plan import Way, at_least, named_method
+from ..fitting.plan import at_least
 from ..fitting.weak_prior import weak_prior
+from ..fitting.words import Way, Worded
 from ..kernels.options import Options
 from ..methods import EM, Method
 from ..methods.prior import Prior
@@ -26,6 +27,7 @@ from ..methods.structures import Structure, as_structure
 from ..mixture._mixture import Mixture
 from ..mixture.background import Uniform
 from ..mixture.exchange import SKLEARN, in_sklearns_shape
+from ..mixture.inflation import Inflation
 from ..mixture.matrices import square_root
 from ..mixture.tails import StudentT
 from ..rows import checks
@@ -37,7 +39,6 @@ from ..rows.resident import Cache
 from ..search.moves import Moves
 
 Array = np.ndarray
-METHODS = get_args(Way)
 FIRST_ROWS, STEP_POWER = 10, 0.6  # of partial_fit: rows per component of the first batch, and of Robbins and Monro
 ROUNDING = 1e-14  # of a column's mean: what scatters less is constant
 FEW = 8  # components that settings are made for where nobody knows how many there will be
@@ -57,7 +58,7 @@ class XDGMM(DensityMixin, BaseEstimator):
         full, tied, diag or spherical, as in scikit-learn, whose shapes ``covariances_`` has; or an
         :class:`xdeconv.LowRank`.
     method : str or Method, default "em"
-        em, minibatch-em, sgd, or a method of your own (``xd.EM(...)``, ``xd.SGD(...)``), which has its own prior.
+        auto, em, minibatch-em, sgd, or a method of your own (``xd.EM(...)``, ``xd.SGD(...)``), which has its own prior.
     moves : Moves or str, optional
         Whether components are split, merged and revived between passes, as :func:`xdeconv.fit` takes it.
     tol : float, default 0.1
@@ -71,6 +72,8 @@ class XDGMM(DensityMixin, BaseEstimator):
         A prior on weights and covariances.
     tails : StudentT or float, optional
         Tails heavier than a Gaussian's, as :func:`xdeconv.fit` takes them.
+    inflation : Inflation, optional
+        Fitted factors on errors that are too small, as :func:`xdeconv.fit` takes them.
     background : Uniform or Mixture, optional
         What else makes rows, with a weight that is fitted, as :func:`xdeconv.fit` takes it.
     max_iter : int, optional
@@ -125,6 +128,7 @@ class XDGMM(DensityMixin, BaseEstimator):
         prior: Prior | None = None,
         background: Uniform | Mixture | None = None,
         tails: StudentT | float | None = None,
+        inflation: Inflation | None = None,
         max_iter: int | None = None,
         batch_size: int = 512,
         n_init: int = 1,
@@ -149,6 +153,7 @@ class XDGMM(DensityMixin, BaseEstimator):
         self.prior = prior
         self.background = background
         self.tails = tails
+        self.inflation = inflation
         self.max_iter = max_iter
         self.batch_size = batch_size
         self.n_init = n_init
@@ -221,6 +226,7 @@ class XDGMM(DensityMixin, BaseEstimator):
             log_prior=log_prior,
             background=self.background,
             tails=self.tails,
+            inflation=self.inflation,
             validation=validation,
             covariance=self._covariance(),
             method=self._method(X, noise, error, d, weight),
@@ -316,7 +322,7 @@ class XDGMM(DensityMixin, BaseEstimator):
         self.lower_bounds_ = [*self.lower_bounds_, result.loglik]
         return self
 
-    def _method(self, X: Array, noise: Any, error: Any, d: int, weight: Any = None) -> Method:
+    def _method(self, X: Array, noise: Any, error: Any, d: int, weight: Any = None) -> Method | Worded:
         if self.reg_covar is not None and self.reg_covar < 0:
             raise ValueError(f"reg_covar must not be negative, got {self.reg_covar}")
         if not isinstance(self.method, str):
@@ -325,13 +331,11 @@ class XDGMM(DensityMixin, BaseEstimator):
             if self.reg_covar is not None:
                 raise ValueError(f"method={self.method} has its own prior: reg_covar={self.reg_covar} is not used")
             return self.method
-        prior, inflate = self.prior, self.reg_covar or 0.0
+        prior = self.prior
         k = FEW if self.n_components == "auto" else self.n_components
         if prior is None and self.reg_covar is None and X.shape[1] == d:
             prior = _weak_prior(Batch.from_arrays(X, noise, error=error, weight=weight), k)
-        if self.method not in METHODS:
-            raise ValueError(f"method must be one of {METHODS} or an xd.EM or xd.SGD, got {self.method!r}")
-        return named_method(cast(Way, self.method), prior, (self.batch_size, k, d), inflate)
+        return Worded(cast(Way, self.method), prior, self.reg_covar)
 
     def _covariance(self) -> Structure | None:
         """The structure; that of a method of the user's own where none but the default is given."""
@@ -343,7 +347,7 @@ class XDGMM(DensityMixin, BaseEstimator):
 
     def _batch_rows(self, n: int) -> int | None:
         """Rows of an update; None where each sees all rows."""
-        if self.method == "em" or (isinstance(self.method, EM) and self.method.step == 1):
+        if self.method in ("auto", "em") or (isinstance(self.method, EM) and self.method.step == 1):
             return None
         return max(1, min(at_least(1, self.batch_size, "batch_size"), n))
 

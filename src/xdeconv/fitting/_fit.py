@@ -10,47 +10,30 @@ from typing import Any, Literal
 
 import torch
 
-from ..catalog._open import open as open_catalog
 from ..kernels.options import Options
 from ..methods import Method, Structure
 from ..mixture._mixture import Mixture
-from ..mixture.asking import remembered
 from ..mixture.background import Rows
-from ..mixture.coordinates import checked_names
+from ..mixture.inflation import Inflation
 from ..mixture.tails import StudentT
-from ..rows.batch import Batch
-from ..rows.checks import refuse_unobserved
-from ..rows.data import ArraySource, Source, as_source
-from ..rows.resident import Cache, checked_cache
+from ..rows.resident import Cache
 from ..search.moves import Moves
-from ..system.devices import chosen_device, number_type
 from ..system.threads import small_algebra
-from .beside import as_background, held_out_beside
-from .checkpoint import Checkpoint, as_checkpoint
+from .checkpoint import Checkpoint
 from .choosing import chosen_components
+from .gathering import gathered
 from .history import Callback
 from .initial import Start
 from .loop import run
 from .memory import refuse_too_little
-from .plan import (
-    Plan,
-    at_least,
-    choose_covariance,
-    choose_method,
-    choose_moves,
-    choose_tails,
-    count_components,
-    hold_out,
-    in_batches,
-    not_negative,
-)
+from .plan import refuse_contradictions, resolve
 from .progress import show_progress
 from .rescue import NumericalTrouble
 from .result import FitResult
+from .words import Way, Worded, as_words
 
-__all__ = ["FitResult", "NumericalTrouble", "fit", "in_batches"]
+__all__ = ["FitResult", "NumericalTrouble", "fit"]
 log = logging.getLogger("xdeconv")
-FULL_PASSES, MINIBATCH_PASSES = 1000, 20
 
 
 def fit(
@@ -69,11 +52,12 @@ def fit(
     covariance: Structure | str | None = None,
     background: Any = None,
     tails: StudentT | float | None = None,
+    inflation: Inflation | None = None,
     mixture: Mixture | None = None,
     start: Start | str = "kmeans",
     restarts: int = 1,
     seed: int = 0,
-    method: Method | None = None,
+    method: Method | Worded | Way | None = None,
     moves: Moves | str | None = None,
     batch_rows: int | None = None,
     epochs: int | None = None,
@@ -127,6 +111,9 @@ def fit(
     tails : StudentT or float, optional
         Tails of all components that are heavier than a Gaussian's: :class:`xdeconv.StudentT`, whose nu is fitted unless
         it is given. There are no moves then.
+    inflation : Inflation, optional
+        Factors on errors that are too small, one per observed coordinate or per coordinate and group of rows, fitted
+        with the mixture: :class:`xdeconv.Inflation`. By default those of ``mixture``, if it has any.
     mixture : Mixture, optional
         What to start from, instead of a start of its own.
     start : Start or str, default "kmeans"
@@ -135,9 +122,9 @@ def fit(
         How many starts to try; the best by validation, or else by training likelihood, is kept.
     seed : int, default 0
         The same seed gives the same result.
-    method : Method, optional
-        :class:`xdeconv.EM`, :class:`xdeconv.SGD` or a method of your own; by default EM, in batches for very long
-        streams.
+    method : Method or str, optional
+        :class:`xdeconv.EM`, :class:`xdeconv.SGD` or a method of your own; or a word: em, minibatch-em, sgd, whose
+        steps then suit the rows and components, or auto, the default: EM, in batches for very long streams.
     moves : Moves or str, optional
         Whether components are split, merged and revived between passes: none, auto, bovy or a
         :class:`xdeconv.Moves`. The default is auto, or none where components have names: fixed ones, log-priors, a
@@ -185,98 +172,28 @@ def fit(
     >>> result.mixture.covariances.round(1)
     array([[[1.]]])
     """
-    if columns is not None:
-        data = open_catalog(data, columns)
-    arrays = {"noise": noise, "error": error, "projection": projection, "weight": weight}
-    source = as_source(data, cache != "none", **arrays, log_prior=log_prior, label=label)
-    facts = remembered(data if isinstance(data, (Source, Batch)) else source)
-    if source.rows == 0:
-        raise ValueError("there are no rows to fit")
-    looked_at = isinstance(data, Source) and not isinstance(data, ArraySource)  # by itself, while it reads
-    if mixture is None and isinstance(source, ArraySource) and not looked_at:
-        refuse_unobserved(source.batch, source.labels if labels is None else labels)
-    source, beside = as_background(background, source, mixture)
-    source, held_out = hold_out(source, validation, seed)
-    held_out = held_out_beside(held_out, beside)
-    if held_out is not None:
-        log.info("%s rows to fit, %s rows held out", f"{source.rows:,}", f"{held_out.rows:,}")
-    if mixture is not None and restarts > 1:
-        raise ValueError("restarts try new starts: give mixture= or restarts=, not both")
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}")
-    if method is not None and not isinstance(method, Method):
-        raise ValueError(f"method must be an xd.EM(...) or xd.SGD(...), got {method!r}")
-    chosen = chosen_device(device)
-    kind = None if dtype is None else number_type(dtype)
+    refuse_contradictions(mixture, restarts, seed)
+    arrays = {"noise": noise, "error": error, "projection": projection, "weight": weight, "log_prior": log_prior,
+              "label": label}  # fmt: skip
+    rows = gathered(data, columns, arrays, hold=cache != "none", background=background, labels=labels, mixture=mixture,
+                    validation=validation, seed=seed, inflation=inflation)  # fmt: skip
+    settings: dict[str, Any] = {
+        "covariance": covariance, "tails": tails, "start": start, "restarts": restarts, "seed": seed,
+        "method": as_words(method), "moves": moves, "batch_rows": batch_rows, "epochs": epochs, "tol": tol,
+        "standardize": standardize, "cache": cache, "device": device, "dtype": dtype, "options": options,
+    }  # fmt: skip
     said: tuple[str, ...] = ()
     if components == "auto" and mixture is None:
-        settings = {"start": start, "restarts": restarts, "seed": seed, "method": method, "moves": moves,
-                    "batch_rows": batch_rows, "epochs": epochs, "tol": tol, "standardize": standardize, "cache": cache,
-                    "device": device, "dtype": dtype, "options": options,
-                    "background": None if isinstance(beside, Rows) else beside, "tails": tails}  # fmt: skip
-        components, note = chosen_components(fit, source, settings)
+        beside = None if isinstance(rows.background, Rows) else rows.background
+        wider = None if inflation is None or rows.inflation is None else rows.inflation.asked(inflation)
+        kept = {"background": beside, "inflation": wider}
+        components, note = chosen_components(fit, rows.source, {**settings, **kept})
         said = (note,)
-    k = count_components(components, mixture, source)
-    batch_rows = None if batch_rows is None else at_least(1, batch_rows, "batch_rows")
-    heavier = choose_tails(tails, mixture)
-    search = choose_moves(moves, method, source, mixture, heavier is not None)
-    weak = method is None
-    method, batch_rows = choose_method(source, k, chosen, method, batch_rows, seed)
-    method = choose_covariance(covariance, method, mixture, k, source.dim)
-    log.info(_said(source.rows, method, search, batch_rows))
-    plan = Plan(
-        components=k,
-        given=mixture,
-        method=method,
-        moves=search,
-        start=_checked_start(start),
-        restarts=at_least(1, restarts, "restarts"),
-        seed=seed,
-        epochs=at_least(1, _passes(batch_rows) if epochs is None else epochs, "epochs"),
-        batch_rows=batch_rows,
-        tol=not_negative(tol, "tol"),
-        patience=None if patience is None else at_least(1, patience, "patience"),
-        standardize=standardize,
-        checkpoint=as_checkpoint(checkpoint),
-        device=chosen,
-        dtype=kind or (torch.float32 if chosen.type == "cuda" else torch.float64),
-        options=_checked_options(options),
-        labels=source.labels if labels is None else checked_names(labels, source.dim, "labels", unique=True),
-        units=source.units if units is None else checked_names(units, source.dim, "units", unique=False),
-        cache=checked_cache(cache, chosen),
-        weak=weak,
-        facts=facts,
-        background=beside,
-        tails=heavier,
-        said=said,
-    )
-    refuse_too_little(plan, source, held_out)
-    algebra = small_algebra() if chosen.type == "cpu" else nullcontext()
-    expected = None if epochs is None and batch_rows is None else plan.epochs * plan.restarts  # until it converges
+    plan = resolve(rows, components, mixture, labels=labels, units=units, patience=patience,
+                   checkpoint=checkpoint, said=said, **settings)  # fmt: skip
+    log.info(plan.describe(rows.source.rows))
+    refuse_too_little(plan, rows.source, rows.held_out)
+    algebra = small_algebra() if plan.device.type == "cpu" else nullcontext()
     alone = nullcontext() if plan.checkpoint is None else plan.checkpoint.alone()
-    with alone, algebra, show_progress(verbose, expected) as shown:
-        return run(plan, source, held_out, [shown] + ([callback] if callback else []))
-
-
-def _said(rows: int, method: Method, search: Moves | None, batch_rows: int | None) -> str:
-    """What a fit is about to do."""
-    kind = type(method).__name__ if batch_rows is None else f"{type(method).__name__}, {batch_rows:,} rows per step"
-    return f"fitting {rows:,} rows by {kind}, {'without' if search is None else 'with'} moves"
-
-
-def _checked_options(options: Any) -> Options:
-    if options is not None and not isinstance(options, Options):
-        raise ValueError(f"options must be an xd.Options(...), got {options!r}")
-    return options or Options()
-
-
-def _passes(batch_rows: int | None) -> int:
-    return MINIBATCH_PASSES if batch_rows else FULL_PASSES
-
-
-def _checked_start(start: Any) -> Start:
-    if isinstance(start, Mixture):
-        raise ValueError("start says how to choose the first mixture: to start from one, give mixture=")
-    if not isinstance(start, (str, Start)):
-        raise ValueError(f"start must be kmeans, kmeans++, random or an xd.Start, got {start!r}")
-    return Start(centers=start) if isinstance(start, str) else start  # type: ignore[arg-type]
+    with alone, algebra, show_progress(verbose, plan.expected, rows.source.rows) as shown:
+        return run(plan, rows.source, rows.held_out, [shown] + ([callback] if callback else []))

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ..methods import Method
 from ..mixture._mixture import Mixture
 from ..rows.data import ArraySource, Source
 from .history import Epoch
@@ -18,6 +19,7 @@ from .progress import describe_epoch
 from .rescue import NumericalTrouble
 from .result import FitResult
 from .walking import between, ladder, smaller
+from .words import as_words
 
 log = logging.getLogger("xdeconv")
 Criterion = Literal["held-out", "cv", "bic", "aic"]
@@ -165,7 +167,7 @@ class Choosing:
         return trial
 
     def _fit(self, source: Source, k: int, start: Mixture | None, name: str, last: bool = False) -> FitResult:
-        seed, user, method = self.settings["seed"], self.settings.get("callback"), self.settings.get("method")
+        seed, user, method = self.settings["seed"], self.settings.get("callback"), as_words(self.settings.get("method"))
 
         def callback(record: Epoch) -> None:
             self.show(f"{name}: {describe_epoch(record)}", 0)
@@ -176,7 +178,7 @@ class Choosing:
         try:
             if start is not None:
                 if start.k > k:
-                    start = smaller(start, k, source, seed, None if method is None else method.prior)
+                    start = smaller(start, k, source, seed, method.prior)
                 moves = (settings.get("moves") or "auto") if last else "none"
                 settings |= {"mixture": start, "moves": moves, "restarts": 1}
             tol = settings.get("tol", 0.1)
@@ -213,7 +215,7 @@ def refuse_named(source: Source, method: Any) -> None:
     if source.has_log_prior:
         raise ValueError("log_prior has a column for each component, so the number of components cannot be chosen: "
                          "leave it out")  # fmt: skip
-    if method is not None and method.fixed is not None:
+    if isinstance(method, Method) and method.fixed is not None:
         raise ValueError("Fixed parameters name components, so their number cannot be chosen: say how many")
 
 

@@ -12,10 +12,12 @@ from ..kernels.options import Options
 from ..kernels.parameters import Factors
 from ..kernels.parameters import Parameters as Gaussians
 from ..kernels.stats import Stats
+from ..mixture.inflation import Inflated
 from ..mixture.tails import StudentT
 from ..rows.batch import Batch
 from ..rows.data import Source
 from ..system.ranks import rank, sum_over_ranks, world
+from .inflating import inflated_sums
 
 Parameters = tuple[Tensor, Tensor, Tensor]
 
@@ -28,26 +30,34 @@ def summed(source: Source, function: Callable[[Batch], Tensor], size: int, devic
 
 def sums_of(
     batch: Batch, parameters: Parameters, options: Options, factors: Factors | None = None,
-    tails: StudentT | None = None,
+    tails: StudentT | None = None, inflation: Inflated | None = None,
 ) -> Stats:  # fmt: skip
     """The sums that methods learn from; of components with tails, those of all their scales pulled back."""
-    if tails is None:
-        return kernels.accumulate(*parameters, batch, options, factors)
     own = Gaussians(*parameters)
-    return tails.pulled_back(kernels.accumulate(*tails.expanded(own), tails.rows(batch), options), own.covariances)
+    every, rows = (own, batch) if tails is None else (tails.expanded(own), tails.rows(batch))
+    if inflation is None:
+        sums = kernels.accumulate(*every, rows, options, factors if tails is None else None)
+        return sums if tails is None else tails.pulled_back(sums, own.covariances)
+    sums, slopes, certainty = inflated_sums(rows, every, options, inflation)
+    sums = sums if tails is None else tails.pulled_back(sums, own.covariances)
+    return sums.with_numbers(slopes, certainty)
 
 
 def stats_of(
     batch: Batch, parameters: Parameters, options: Options, factors: Factors | None = None,
-    tails: StudentT | None = None,
+    tails: StudentT | None = None, inflation: Inflated | None = None,
 ) -> Tensor:  # fmt: skip
     """The same, as :class:`xdeconv.kernels.stats.Stats` packs them."""
-    return sums_of(batch, parameters, options, factors, tails).packed
+    return sums_of(batch, parameters, options, factors, tails, inflation).packed
 
 
-def score_of(batch: Batch, parameters: Parameters, options: Options, tails: StudentT | None = None) -> Tensor:
+def score_of(
+    batch: Batch, parameters: Parameters, options: Options, tails: StudentT | None = None,
+    inflation: Inflated | None = None,
+) -> Tensor:  # fmt: skip
     """Weighted log-likelihood and weight (2,); parameters are those of all scales."""
     batch = batch if tails is None else tails.rows(batch)
+    batch = batch if inflation is None else inflation.rows_of(batch)
     log_prob = kernels.log_prob(*parameters, batch, options).double()
     total = log_prob.sum() if batch.weight is None else batch.weight.double() @ log_prob
     return torch.stack([total, batch.total_weight()])

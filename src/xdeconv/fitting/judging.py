@@ -15,7 +15,8 @@ from ..mixture._mixture import Mixture
 from ..rows.cutting import permutation
 from ..rows.data import ArraySource, Source
 from .beside import beside
-from .plan import hold_out
+from .gathering import hold_out
+from .inflating import with_groups_of
 
 
 @dataclass(frozen=True)
@@ -72,13 +73,15 @@ def _scored(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:  # fmt: skip
     """Weights (n,) and log-densities (s, n) of rows, batch by batch."""
     first = mixtures[0]
-    source = beside(source, first.background)
+    source = with_groups_of(beside(source, first.background), first.inflation)
     shift, variance = first.mean(), np.diag(first.covariance())
     scale = np.sqrt(np.where(variance > 0, variance, 1.0))
     moved = source.standardized(torch.from_numpy(shift), torch.from_numpy(scale), device, dtype).arranged(None, 0)
-    parameters = [mixture.transformed(-shift / scale, 1 / scale).scaled(device) for mixture in mixtures]
+    framed = [mixture.transformed(-shift / scale, 1 / scale) for mixture in mixtures]
+    parameters, options = [mixture.scaled(device) for mixture in framed], options or kernels.Options()
     for batch in moved.batches(0):
-        rows = [kernels.log_prob(*p, batch, options or kernels.Options()).double().cpu().numpy() for p in parameters]
+        rows = [kernels.log_prob(*p, mixture.widened(batch), options).double().cpu().numpy()
+                for p, mixture in zip(parameters, framed, strict=True)]  # fmt: skip
         yield np.ones(batch.n) if batch.weight is None else batch.weight.double().cpu().numpy(), np.stack(rows)
 
 

@@ -155,10 +155,10 @@ def _copied(learner: Any) -> dict[str, torch.Tensor]:
 
 def _search(desk: Desk, remarks: list[str]) -> int:
     """Look for better optima on a pool of rows; a state whose likelihood is not finite is changed first."""
-    result = searched(desk.workspace, desk.learner.parameters(), desk.state)
+    result = searched(desk.workspace, desk.learner.parameters(), desk.learner.numbers(), desk.state)
     while not result.sound:
         remarks.append(_recover(desk, NumericalTrouble("the likelihood is not finite")))
-        result = searched(desk.workspace, desk.learner.parameters(), desk.state)
+        result = searched(desk.workspace, desk.learner.parameters(), desk.learner.numbers(), desk.state)
     if result.moved:
         desk.learner = desk.workspace.method.moved(desk.learner, result.parameters)
     return result.moved

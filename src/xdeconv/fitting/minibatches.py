@@ -13,13 +13,14 @@ from torch import Tensor
 from ..kernels.options import Options
 from ..kernels.stats import Stats
 from ..methods import Method, State
-from ..mixture.tails import StudentT
 from ..rows.batch import Batch
 from ..system.ranks import joined, sum_over_ranks
+from .carried import Carried
 from .full_pass import sums_of
 
 log = logging.getLogger("xdeconv")
 WARM_UPS = 3
+NOTHING = Carried()
 ROW_TENSORS = ("x", "noise", "projection", "weight", "label", "log_prior", "background")
 
 
@@ -32,7 +33,7 @@ class Steps:
     options: Options
     device: torch.device
     recorded: bool = False
-    tails: StudentT | None = None
+    carried: Carried = NOTHING
     rows: Tensor = field(init=False)
     loglik: Tensor = field(init=False)
 
@@ -50,8 +51,8 @@ class Steps:
         return self._updated(state, self._sums(state, batch))
 
     def _sums(self, state: Any, batch: Batch) -> Stats:
-        tails = None if self.tails is None else self.tails.at(state.numbers())
-        return sums_of(batch, state.parameters(), self.options, state.factors, tails)
+        now = self.carried.at(state.numbers())
+        return sums_of(batch, state.parameters(), self.options, state.factors, now.tails, now.inflation)
 
     def run(self, state: Any, batches: Iterator[Batch]) -> Iterator[Any]:
         """The states after one batch and the next; of several ranks, a batch is the union of theirs."""
@@ -63,7 +64,7 @@ class Steps:
         while True:
             batch: Batch | None = next(batches, None)
             k, d = state.parameters().means.shape
-            extra, heavy, whole = len(state.numbers()), self.tails is not None, state.factors is None
+            extra, heavy, whole = len(state.numbers()), self.carried.tails is not None, state.factors is None
             nothing = torch.zeros(Stats.size(k, d, extra, heavy), dtype=torch.float64, device=self.device)
             # other ranks may have more: this one adds nothing to theirs
             stats = Stats(nothing, k, d, whole, extra, heavy) if batch is None else self._sums(state, batch)
@@ -134,12 +135,12 @@ class GraphSteps(Steps):
 
 def make_steps(
     method: Method, total: float, options: Options, device: torch.device, size: int | None, held: bool,
-    tails: StudentT | None = None,
+    carried: Carried = NOTHING,
 ) -> Steps:  # fmt: skip
     """Replayed steps where they help and can be recorded: rows held on one GPU, a method whose update can be."""
     plain = device.type != "cuda" or size is None or not held or joined() or not method.recordable
-    if plain or tails is not None or size is None:
-        return Steps(method, total, options, device, held, tails)
+    if plain or carried != NOTHING or size is None:
+        return Steps(method, total, options, device, held, carried)
     return GraphSteps(method, total, options, device, held, size=size)
 
 

@@ -1,4 +1,6 @@
-"""Plan: every setting of a fit, resolved from what the user said, the size of the data and the device."""
+"""Plan: every setting of a fit, resolved from what the user said, the size of the data and the device.
+
+xd.fit, XDGMM and the command all end here: none of them works out a default of its own."""
 
 from __future__ import annotations
 
@@ -7,38 +9,43 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 
 from ..kernels.options import Options
-from ..methods import EM, SGD, Accelerated, Method, Prior, Structure, as_structure, described, suited_batch, suited_step
+from ..methods import EM, Accelerated, Method, Structure, as_structure, described
 from ..methods.accelerated import DOUBLE, SINGLE
 from ..methods.structures import FULL
 from ..mixture._mixture import Mixture, refuse_no_mixture
 from ..mixture.background import Background
+from ..mixture.coordinates import checked_names
+from ..mixture.inflation import Inflated
 from ..mixture.tails import StudentT
-from ..rows.data import ArraySource, Source, as_source
-from ..rows.resident import Cache
+from ..rows.data import Source
+from ..rows.resident import Cache, checked_cache
 from ..search.moves import Moves
+from ..system.devices import chosen_device, number_type
 from ..system.files import checksum
-from ..system.ranks import made_by_first
 from .beside import told
-from .checkpoint import Checkpoint
+from .checkpoint import Checkpoint, as_checkpoint
+from .gathering import Gathered
 from .initial import Start
-from .weak_prior import weak_prior
+from .words import as_words, choose_method
 
 log = logging.getLogger("xdeconv")
-Way = Literal["em", "minibatch-em", "sgd"]
-MANY_ROWS = {"cpu": 5_000_000, "cuda": 500_000_000}  # of a stream: with more, updates come before a pass is over
 NAMED_FILES = 100  # that settings name one by one
-ARRAYS = ("noise", "error", "projection", "weight", "log_prior", "label", "background")
+FULL_PASSES, MINIBATCH_PASSES = 1000, 20
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Every setting of a fit, resolved; ``weak`` says that a prior of the method is the fit's own, not the user's."""
+    """Every setting of a fit, resolved.
+
+    ``weak`` says that a prior of the method is the fit's own, not the user's, and ``counted`` that the number of passes
+    is known before it has converged.
+    """
 
     components: int
     given: Mixture | None
@@ -63,7 +70,20 @@ class Plan:
     facts: Mapping[str, Any] = field(default_factory=dict)
     background: Background | None = None
     tails: StudentT | None = None
+    inflation: Inflated | None = None
     said: tuple[str, ...] = ()
+    counted: bool = False
+
+    @property
+    def expected(self) -> int | None:
+        """How many passes there will be; None where it converges when it converges."""
+        return self.epochs * self.restarts if self.counted else None
+
+    def describe(self, rows: int) -> str:
+        """What a fit of so many rows is about to do."""
+        kind = type(self.method).__name__
+        kind = kind if self.batch_rows is None else f"{kind}, {self.batch_rows:,} rows per step"
+        return f"fitting {rows:,} rows by {kind}, {'without' if self.moves is None else 'with'} moves"
 
     def settings(self, source: Source, held_out: Source | None) -> dict[str, Any]:
         """What must be the same for a checkpoint to be of use, as JSON: words, rows and how they are read."""
@@ -78,6 +98,7 @@ class Plan:
             "dtype": str(self.dtype), "data": stamp_of(source),
             "validation": None if held_out is None else stamp_of(held_out), "background": told(self.background),
             "tails": None if self.tails is None else repr(self.tails),
+            "inflation": None if self.inflation is None else repr(self.inflation),
         }  # fmt: skip
 
     def method_for(self, dtype: torch.dtype) -> Method:
@@ -88,6 +109,58 @@ class Plan:
         if method.step != 1.0 or method.inflate:
             return method
         return Accelerated(method, SINGLE if dtype == torch.float32 else DOUBLE)
+
+
+def resolve(
+    rows: Gathered, components: Any, given: Mixture | None, *, covariance: Any, tails: Any, labels: Any, units: Any,
+    patience: int | None, checkpoint: Any, start: Any, restarts: int, seed: int, method: Any, moves: Any,
+    batch_rows: int | None, epochs: int | None, tol: float, standardize: bool, cache: Cache | None, device: Any,
+    dtype: Any, options: Options | None, said: tuple[str, ...] = (),
+) -> Plan:  # fmt: skip
+    """The plan of a fit of these rows, from the words of :func:`xdeconv.fit`."""
+    source, there, words = rows.source, chosen_device(device), as_words(method)
+    number = None if dtype is None else number_type(dtype)
+    k = count_components(components, given, source)
+    batch_rows = None if batch_rows is None else at_least(1, batch_rows, "batch_rows")
+    heavier = choose_tails(tails, given)
+    search = choose_moves(moves, words if isinstance(words, Method) else None, source, given, heavier is not None)
+    chosen = choose_method(source, k, there, words, batch_rows, seed)
+    return Plan(
+        components=k,
+        given=given,
+        method=choose_covariance(covariance, chosen.method, given, k, source.dim),
+        moves=search,
+        start=_checked_start(start),
+        restarts=at_least(1, restarts, "restarts"),
+        seed=seed,
+        epochs=at_least(1, _passes(chosen.batch_rows) if epochs is None else epochs, "epochs"),
+        batch_rows=chosen.batch_rows,
+        tol=not_negative(tol, "tol"),
+        patience=None if patience is None else at_least(1, patience, "patience"),
+        standardize=standardize,
+        checkpoint=as_checkpoint(checkpoint),
+        device=there,
+        dtype=number or (torch.float32 if there.type == "cuda" else torch.float64),
+        options=_checked_options(options),
+        labels=source.labels if labels is None else checked_names(labels, source.dim, "labels", unique=True),
+        units=source.units if units is None else checked_names(units, source.dim, "units", unique=False),
+        cache=checked_cache(cache, there),
+        weak=chosen.weak,
+        facts=rows.facts,
+        background=rows.background,
+        tails=heavier,
+        inflation=rows.inflation,
+        said=said,
+        counted=epochs is not None or chosen.batch_rows is not None,
+    )
+
+
+def refuse_contradictions(mixture: Mixture | None, restarts: int, seed: Any) -> None:
+    """Refuse words that do not go together, before any row is read."""
+    if mixture is not None and restarts > 1:
+        raise ValueError("restarts try new starts: give mixture= or restarts=, not both")
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise ValueError(f"seed must be a whole number of at least 0, got {seed!r}")
 
 
 def choose_moves(
@@ -119,18 +192,6 @@ def choose_tails(tails: Any, given: Mixture | None) -> StudentT | None:
     return tails
 
 
-def choose_method(
-    source: Source, k: int, device: torch.device, method: Method | None, batch_rows: int | None, seed: int = 0
-) -> tuple[Method, int | None]:
-    """The method and the batch size: the user's, or what suits the rows, how many there are, and the device."""
-    if method is not None:
-        return method, batch_rows
-    if batch_rows is None and in_batches(source, device):
-        batch_rows = suited_batch(k, source.dim)
-    step = 1.0 if batch_rows is None else suited_step(batch_rows, k, source.dim)
-    return EM(step=step, prior=made_by_first(lambda: weak_prior(source, seed), device)), batch_rows
-
-
 def choose_covariance(
     covariance: Structure | str | None, method: Method, given: Mixture | None, k: int, d: int
 ) -> Method:
@@ -149,24 +210,6 @@ def choose_covariance(
     if changed is None:
         raise ValueError(f"{type(method).__name__} knows only full covariances: covariance={structure.name!r}")
     return changed
-
-
-def named_method(name: Way, prior: Prior | None, size: tuple[int, int, int], inflate: float | None = None) -> Method:
-    """The method that a word stands for, in XDGMM and in the command; ``size`` is rows of a batch, k and d.
-
-    >>> named_method("minibatch-em", None, (512, 64, 7)).step
-    Decaying(start=0.143, delay=1.0, power=0.8)
-    """
-    if name == "sgd":
-        return SGD(prior=Prior(w=inflate, c=0.0) if prior is None and inflate is not None else prior)
-    return EM(step=1.0 if name == "em" else suited_step(*size), prior=prior, inflate=inflate or 0.0)
-
-
-def in_batches(source: Source, device: torch.device) -> bool:
-    """Whether a stream is so long that updates should come before a pass is over, and is read here at all."""
-    if source.resident_bytes or source.rows <= MANY_ROWS[device.type]:
-        return False
-    return device.type == "cuda" or not source.remote
 
 
 def stamp_of(source: Source) -> dict[str, Any]:
@@ -210,43 +253,19 @@ def not_negative(value: Any, name: str) -> float:
     return float(value)
 
 
-def hold_out(source: Source, validation: Any, seed: int) -> tuple[Source, Source | None]:
-    """Training and validation sources, from whatever the user gave for validation."""
-    if validation is None:
-        return source, None
-    if isinstance(validation, (Real, str)):
-        if isinstance(validation, (bool, str)) or not 0 < float(validation) < 1:
-            raise ValueError(f"validation must be rows, or a fraction between 0 and 1, got {validation!r}")
-        return source.split(float(validation), seed)
-    held_out = _as_rows(validation)
-    if held_out.labels and source.labels and tuple(held_out.labels) != tuple(source.labels):
-        raise ValueError(f"validation is of {list(held_out.labels)} and the data of {list(source.labels)}")
-    if held_out.units and source.units and tuple(held_out.units) != tuple(source.units):
-        raise ValueError(f"validation is in {list(held_out.units)} and the data in {list(source.units)}")
-    if held_out.rows == 0:
-        raise ValueError("validation has no rows")
-    if held_out.dim != source.dim:
-        raise ValueError(f"validation has {held_out.dim} dimensions and the data {source.dim}")
-    if _noise(source) is True and _noise(held_out) is False:
-        log.warning("the data have noise and validation has none: its rows are taken as exact values")
-    return source, held_out
+def _checked_options(options: Any) -> Options:
+    if options is not None and not isinstance(options, Options):
+        raise ValueError(f"options must be an xd.Options(...), got {options!r}")
+    return options or Options()
 
 
-def _as_rows(validation: Any) -> Source:
-    """Rows of any kind, a dict of arrays among them; a pair is what people write for it, and is refused with advice."""
-    wanted = "a fraction, a Batch, a Source, a table, or a dict of X and noise=, error=, projection=, weight="
-    if isinstance(validation, (tuple, list)) and len(validation) and np.ndim(validation[0]) > 1:
-        raise ValueError(f"validation is a {type(validation).__name__} of arrays: give dict(X=..., noise=...) instead")
-    if not isinstance(validation, Mapping) or "X" not in validation:
-        if isinstance(validation, Mapping) and set(validation) & set(ARRAYS):
-            raise ValueError(f"validation has {list(validation)} and no X: it must be {wanted}")
-        return as_source(validation)
-    unknown = [name for name in validation if name not in ("X", *ARRAYS)]
-    if unknown:
-        raise ValueError(f"validation has {unknown}, which is none of {['X', *ARRAYS]}")
-    return as_source(**{"data" if name == "X" else name: value for name, value in validation.items()})
+def _passes(batch_rows: int | None) -> int:
+    return MINIBATCH_PASSES if batch_rows else FULL_PASSES
 
 
-def _noise(source: Source) -> bool | None:
-    """Whether the rows have noise; None for a stream, whose columns say so."""
-    return source.batch.noise is not None if isinstance(source, ArraySource) else None
+def _checked_start(start: Any) -> Start:
+    if isinstance(start, Mixture):
+        raise ValueError("start says how to choose the first mixture: to start from one, give mixture=")
+    if not isinstance(start, (str, Start)):
+        raise ValueError(f"start must be kmeans, kmeans++, random or an xd.Start, got {start!r}")
+    return Start(centers=start) if isinstance(start, str) else start  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from ..mixture._mixture import Mixture
 from .history import Epoch, columns
 from .limits import cannot_tell
 from .state import FitState
+from .sureness import with_standard_errors
 from .workspace import Workspace
 
 
@@ -65,13 +66,22 @@ def result_of(workspace: Workspace, state: FitState, interrupted: bool) -> FitRe
     plan, winner = workspace.plan, state.winner
     loglik = workspace.score(winner.mixture, workspace.train)
     validation = None if workspace.held_out is None else workspace.score(winner.mixture, workspace.held_out)
-    given = plan.given
-    mixture = tidied(workspace.frame.out_of(winner.mixture), plan.method.covariance).with_(
+    given, fitted = plan.given, winner.mixture
+    if fitted.inflation is not None and not interrupted:
+        fitted = fitted.with_(inflation=with_standard_errors(workspace, fitted))
+    mixture = tidied(workspace.frame.out_of(fitted), plan.method.covariance).with_(
         labels=plan.labels or (given.labels if given else None),
         units=plan.units or (given.units if given else None),
         background=plan.background,
     )
-    notes = (*state.notes, *_shortfall(workspace, state, interrupted), *cannot_tell(mixture, workspace.raw))
+    notes = (
+        *workspace.raw.notes,
+        *state.notes,
+        *_shortfall(workspace, state, interrupted),
+        *cannot_tell(mixture, workspace.raw),
+    )
+    if mixture.inflation is not None:
+        notes = (*(f"errors inflated, {line}" for line in mixture.inflation.describe(mixture.labels)), *notes)
     meta: dict[str, Any] = {
         "fit": state.settings, "epochs": len(state.history), "loglik": loglik, "validation": validation,
         "notes": list(notes), "history": columns(state.history), **plan.facts,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+from torch import Tensor
 
 from ..kernels.parameters import Parameters
 from ..methods.em import all_weights
 from ..mixture._mixture import Mixture
+from ..mixture.inflation import Inflated
 from ..rows.batch import Batch
 from ..rows.data import ArraySource, Source
 from ..rows.resident import ResidentSource
@@ -31,7 +33,7 @@ def explored(workspace: Workspace, restart: int) -> tuple[Mixture, int | None]:
     seed = plan.seed + 7919 * restart
     if plan.moves is None or plan.components == 1:
         return made_by_first(lambda: _plain_start(workspace, seed), plan.device), None
-    pool = _pool(workspace, np.random.default_rng([seed, 0]))
+    pool = _pool(workspace, np.random.default_rng([seed, 0]), workspace.carried.inflation)
 
     def start(rows: Batch, number: int) -> Parameters:
         return Parameters(*_start(workspace, ArraySource(rows), seed + 31 * number).tensors(plan.device))
@@ -50,7 +52,7 @@ def _from_given(workspace: Workspace, given: Mixture) -> tuple[Mixture, int | No
     if plan.moves is None or plan.components == 1:
         return given, None
     rng = np.random.default_rng([plan.seed, 1])
-    pool = _pool(workspace, rng)
+    pool = _pool(workspace, rng, workspace.carried.of(given).inflation)
     search = Search(pool, plan.moves, rng, _aim(workspace, pool), plan.options)
     result = from_first(search.run(given.tensors(plan.device)).on("cpu"), plan.device)
     if not result.moved or not result.sound:
@@ -82,23 +84,24 @@ def _projected(workspace: Workspace) -> bool:
     return workspace.raw.sample(1, 0).projection is not None
 
 
-def searched(workspace: Workspace, parameters: Parameters, state: FitState) -> Found:
+def searched(workspace: Workspace, parameters: Parameters, numbers: Tensor, state: FitState) -> Found:
     """What a search from the present parameters finds."""
     plan = workspace.plan
     assert plan.moves is not None
     rng = np.random.default_rng([plan.seed, state.restart, state.epoch, 2])
-    pool = _pool(workspace, rng)
+    pool = _pool(workspace, rng, workspace.carried.at(numbers).inflation)
     search = Search(pool, plan.moves, rng, _aim(workspace, pool), plan.options)
     return from_first(search.run(parameters).on("cpu"), plan.device).on(plan.device)
 
 
-def _pool(workspace: Workspace, rng: np.random.Generator) -> Batch:
+def _pool(workspace: Workspace, rng: np.random.Generator, inflation: Inflated | None) -> Batch:
+    """Rows to search on, with their errors as inflated as they are now."""
     plan = workspace.plan
     assert plan.moves is not None
     size = max(plan.moves.pool_rows, 8 * plan.components)
     seed = int(rng.integers(1 << 31))
     pool = made_by_first(lambda: _whole(workspace).sample(size, seed).to("cpu"), plan.device)
-    return pool.to(plan.device)
+    return (pool if inflation is None else inflation.rows_of(pool)).to(plan.device)
 
 
 def _aim(workspace: Workspace, pool: Batch) -> Aim:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..mixture._mixture import Mixture
+from ..mixture.inflation import Inflated
 from ..mixture.tails import StudentT
 from ..system.files import load_tensors, save_tensors
 from ..system.ranks import agreed
@@ -76,6 +77,8 @@ class FitState:
                     arrays[f"{name}.tails"] = np.array([mixture.tails.nu, mixture.tails.fitted], dtype=np.float64)
         plain = ("settings", "restart", "epoch", "dtype", "notes", "rescue", "best_score", "finished")
         facts = {name: getattr(self, name) for name in plain} | {"history": [asdict(e) for e in self.history]}
+        wider = {name: mixture.inflation for name, mixture in kept.items() if mixture is not None}
+        facts["inflation"] = {name: made.as_json() for name, made in wider.items() if made is not None}
         if self.winner is not None:
             facts["winner"] = {name: getattr(self.winner, name) for name in ("score", "converged", "restart")}
         save_tensors(path, "checkpoint", arrays, facts)
@@ -87,7 +90,7 @@ def load_state(path: str | os.PathLike[str]) -> FitState:
     try:
         learner = {name[6:]: torch.from_numpy(a.copy()) for name, a in arrays.items() if name.startswith("state.")}
         history = tuple(Epoch(**record) for record in facts["history"])
-        best, winner = (_mixture(arrays, name) for name in ("best", "winner"))
+        best, winner = (_mixture(arrays, name, facts) for name in ("best", "winner"))
         wrong = [name for name, kind in KINDS.items() if not isinstance(facts[name], kind)]
         wrong += [f"history {i}" for i, record in enumerate(history) if not isinstance(record.loglik, float)]
         if wrong:
@@ -151,9 +154,11 @@ def _timeless(value: Any) -> Any:
     return [_timeless(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def _mixture(arrays: dict[str, np.ndarray], name: str) -> Mixture | None:
+def _mixture(arrays: dict[str, np.ndarray], name: str, facts: dict[str, Any]) -> Mixture | None:
     if f"{name}.shares" not in arrays:
         return None
     parts = (torch.from_numpy(arrays[f"{name}.{part}"].copy()) for part in ("shares", "means", "covariances"))
     found, tails = Mixture.from_tensors(*parts), arrays.get(f"{name}.tails")
+    wider = facts.get("inflation", {}).get(name)
+    found = found if wider is None else found.with_(inflation=Inflated.from_json(wider))
     return found if tails is None else found.with_(tails=StudentT(float(tails[0]), bool(tails[1])))

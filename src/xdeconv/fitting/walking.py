@@ -52,7 +52,7 @@ def smaller(mixture: Mixture, k: int, source: Source, seed: int, prior: Prior | 
     """
     shift, scale = mixture.mean(), np.sqrt(np.maximum(np.diag(mixture.covariance()), 1e-300))
     size = max(POOL_ROWS, ROWS_EACH * mixture.k)
-    rows = beside(source, mixture.background).sample(size, seed).to("cpu", torch.float64)
+    rows = mixture.widened(beside(source, mixture.background).sample(size, seed).to("cpu", torch.float64))
     rows = rows.standardized(torch.from_numpy(shift), torch.from_numpy(scale))
     own = None if prior is None else prior.standardized(scale.tolist()).scaled(rows.n / max(source.rows, 1))
     aim = Aim(own, as_structure(mixture.structure).standardized(scale.tolist()))
@@ -60,7 +60,7 @@ def smaller(mixture: Mixture, k: int, source: Source, seed: int, prior: Prior | 
         left = pruned(Parameters(*mixture.transformed(-shift / scale, 1 / scale).tensors()), k, rows, aim)
     weights = all_weights(left.log_weights, mixture.background is not None)
     found = Mixture.from_tensors(weights, left.means, left.covariances).transformed(shift, scale)
-    same = {name: getattr(mixture, name) for name in ("labels", "units", "structure", "background")}
+    same = {name: getattr(mixture, name) for name in ("labels", "units", "structure", "background", "inflation")}
     return found.with_(**same)
 
 

@@ -19,6 +19,7 @@ from ..rows.data import Source
 from ..rows.resident import Cache, Place, placed
 from ..system.progress import tell
 from ..system.ranks import from_first, made_by_first, rank, world
+from .carried import Carried
 from .frame import Frame
 from .full_pass import score_of, stats_of, summed, weight_of
 from .minibatches import Steps, make_steps
@@ -73,7 +74,9 @@ class Workspace:
             raise ValueError("there are no rows with weight above 0 to fit")
         steps = None
         if size is not None:
-            steps = make_steps(method, total, plan.options, plan.device, size, train.resident_bytes > 0, plan.tails)
+            steps = make_steps(
+                method, total, plan.options, plan.device, size, train.resident_bytes > 0, _carried(plan, frame)
+            )
         return cls(plan, frame, raw, raw_held_out, method, dtype, train, held_out, total, empty, said, steps)
 
     @property
@@ -91,22 +94,22 @@ class Workspace:
         """The same with another method."""
         steps = self.steps
         if steps is not None:
-            rows, tails = self.plan.batch_rows, self.plan.tails
-            steps = make_steps(method, self.total, steps.options, steps.device, rows, steps.recorded, tails)
+            rows, carried = self.plan.batch_rows, self.carried
+            steps = make_steps(method, self.total, steps.options, steps.device, rows, steps.recorded, carried)
         return replace(self, method=method, steps=steps)
 
     def passed(self, state: Any, epoch: int, interim: Callable[[Any], None]) -> tuple[Any, float]:
         """The state after one pass, and the mean log-likelihood that the pass met; minibatches tell each state."""
         if self.steps is None:
             k, d = self.plan.components, self.raw.dim
-            numbers, factors, tails = state.numbers(), state.factors, self.plan.tails
-            now = None if tails is None else tails.at(numbers)
+            numbers, factors, now = state.numbers(), state.factors, self.carried.at(state.numbers())
             work = partial(
-                stats_of, parameters=state.parameters(), options=self.plan.options, factors=factors, tails=now
-            )
-            extra, heavy = len(numbers), tails is not None
+                stats_of, parameters=state.parameters(), options=self.plan.options, factors=factors, tails=now.tails,
+                inflation=now.inflation,
+            )  # fmt: skip
+            extra, heavy, all_of_G = len(numbers), now.tails is not None, factors is None or len(numbers) > 0
             packed = self.summed(self.train, work, Stats.size(k, d, extra, heavy))
-            whole = Stats(packed, k, d, heavy or factors is None, extra, heavy)
+            whole = Stats(packed, k, d, heavy or all_of_G, extra, heavy)
             return self.method.update(state, whole, self.total), float(whole.loglik / whole.rows)
         self.steps.begin()
         for after in self.steps.run(state, self.part(epoch)):
@@ -124,18 +127,25 @@ class Workspace:
 
     def begun(self, mixture: Mixture) -> Any:
         """The method's state that stands for a mixture in the frame."""
-        state, tails = self.method.init(mixture, self.plan.device), mixture.tails or self.plan.tails
-        return state if tails is None else self.method.with_numbers(state, tails.numbers.to(self.plan.device))
+        state, numbers = self.method.init(mixture, self.plan.device), self.carried.of(mixture).numbers
+        return self.method.with_numbers(state, numbers.to(self.plan.device)) if len(numbers) else state
 
     def mixture(self, state: Any) -> Mixture:
         """The mixture in the frame that the method's state stands for."""
-        found, tails = self.method.mixture(state), self.plan.tails
-        return found if tails is None else found.with_(tails=tails.at(self.method.numbers(state)))
+        return self.carried.at(self.method.numbers(state)).put_on(self.method.mixture(state))
+
+    @property
+    def carried(self) -> Carried:
+        """What the fit began with of numbers that belong to no component, in the frame."""
+        return _carried(self.plan, self.frame)
 
     def score(self, mixture: Mixture, source: Source) -> float:
         """Mean log-likelihood per unit of weight over a source in the frame, by a mixture there."""
         parameters = mixture.scaled(self.plan.device)
-        work = partial(score_of, parameters=parameters, options=self.plan.options, tails=mixture.tails)
+        work = partial(
+            score_of, parameters=parameters, options=self.plan.options, tails=mixture.tails,
+            inflation=mixture.inflation,
+        )  # fmt: skip
         total, weight = self.summed(source, work, 2).tolist()
         return total / weight
 
@@ -148,7 +158,7 @@ class Workspace:
         mixture, scores = self.mixture(state), []
         for dtype in (torch.float32, torch.float64):
             parameters, rows = mixture.scaled(self.plan.device), exact.to(self.plan.device, dtype)
-            total, weight = score_of(rows, parameters, self.plan.options, mixture.tails).tolist()
+            total, weight = score_of(rows, parameters, self.plan.options, mixture.tails, mixture.inflation).tolist()
             scores.append(total / weight)
         return abs(scores[0] - scores[1]) < COARSE * (1 + abs(scores[1]))
 
@@ -160,6 +170,11 @@ class Workspace:
         if not score > -torch.inf:
             raise NumericalTrouble("the likelihood of the rows held out is not finite")
         return score
+
+
+def _carried(plan: Plan, frame: Frame) -> Carried:
+    inflation = None if plan.inflation is None else plan.inflation.transformed((1 / frame.scale).numpy())
+    return Carried(plan.tails, inflation)
 
 
 def _summed(source: Source, function: Callable[[Batch], Tensor], size: int, device: torch.device) -> Tensor:

@@ -49,6 +49,7 @@ __all__ = [
     "Options",
     "accumulate",
     "accumulate_groups",
+    "accumulate_slopes",
     "for_groups",
     "log_joint",
     "log_prob",
@@ -76,6 +77,48 @@ def accumulate(
         return backend.accumulate_factors(log_weights, means, factors, batch, options)
     compute = backend.accumulate
     return reduce(add, in_halves(lambda part: compute(log_weights, means, covariances, part, options), batch))
+
+
+def accumulate_slopes(
+    log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT
+) -> Stats:
+    """The sums, and how the log-likelihood changes with the logarithm of each observed coordinate's errors.
+
+    ``slopes`` (p,) are sum_i (S_i G_i)_aa with G_i = sum_j r_ij (u_ij u_ij^T - T_ij^-1) and u_ij = T_ij^-1 (x_i -
+    R_i m_j); ``certainty`` is twice the weight of the rows that observe a coordinate with an error. f_a^2 <- f_a^2 (1 +
+    2 slope / certainty) is EM's update of a factor on the errors where noise is diagonal.
+    """
+    if batch.shared:
+        stats = accumulate(log_weights, means, covariances, batch, options)
+        slopes = (batch.covariance()[0].double() * stats.G.sum(0)).sum(1)
+    else:
+        _check_shapes(log_weights, means, covariances, batch)
+        backend = _for_slopes(means, batch, options)
+        weighed = _weighed(log_weights, batch)
+        parts = list(in_halves(lambda part: backend.accumulate_slopes(log_weights, means, covariances, part, options),
+                               weighed))  # fmt: skip
+        stats, slopes = reduce(add, (part[0] for part in parts)), reduce(add, (part[1] for part in parts))
+    packed = torch.cat([stats.packed, slopes.to(stats.packed), 2 * _with_error(batch).to(stats.packed)])
+    return replace(stats, packed=packed, extra=batch.p)
+
+
+def _for_slopes(means: Tensor, batch: Batch, options: Options) -> ModuleType:
+    """The backend of a batch, or the reference where that one has no derivatives by errors."""
+    backend = _backend(means, batch, options)
+    reason = backend.refuses_slopes(batch, means.shape[1])
+    if reason is None:
+        return backend
+    _say_once(options.backend, reason)
+    return _load("reference")
+
+
+def _with_error(batch: Batch) -> Tensor:
+    """Weight (p,) of the rows that observe a coordinate with an error."""
+    if batch.noise is None:
+        return torch.zeros(batch.p, dtype=torch.float64, device=batch.device)
+    lines = [a * (a + 3) // 2 for a in range(batch.p)] if batch.full else list(range(batch.p))
+    counts = ((batch.noise[lines] > 0) & ~batch.x.isnan()).double()
+    return counts.sum(1) if batch.weight is None else counts @ batch.weight.double()
 
 
 @dataclass(frozen=True)

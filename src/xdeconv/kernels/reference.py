@@ -49,6 +49,26 @@ def accumulate(
     return total
 
 
+def refuses_slopes(batch: Batch, d: int) -> str | None:
+    """Never: the reference takes everything."""
+    return None
+
+
+def accumulate_slopes(
+    log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT
+) -> tuple[Stats, Tensor]:
+    """The five sums, and sum_i sum_j r_ij (S_i (u u^T - T^-1))_aa (p,) with u = T^-1 (x - R m)."""
+    slopes = torch.zeros(batch.p, dtype=torch.float64, device=batch.device)
+    for chunk in _chunks(batch, len(means)):
+        log_joint, u, inverse = _pairs(log_weights, means, covariances, chunk, slice(None), observed=True)
+        weight = torch.ones_like(log_joint[:, 0]) if chunk.weight is None else chunk.weight
+        r = (log_joint - _density(log_joint, chunk)[:, None]).exp() * weight[:, None]
+        r = torch.where(log_joint == -torch.inf, 0.0, r)
+        G = torch.einsum("nk,nka,nkb->nab", r, u, u) - torch.einsum("nk,nkab->nab", r, inverse)
+        slopes += (chunk.covariance() * G).sum((0, 2)).double()
+    return accumulate(log_weights, means, covariances, batch, options), slopes
+
+
 def pairs(parameters: Parameters, batch: Batch) -> Iterator[tuple[Batch, Tensor, Tensor, Tensor]]:
     """Chunks of rows with r (n, k), w (n, k, d) and M (n, k, d, d) of every pair: for what sums do not tell."""
     for chunk in _chunks(batch, parameters.k):
@@ -128,14 +148,18 @@ def _joint(log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch
 
 
 def _pairs(
-    log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, part: slice, group: Tensor | None = None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """log alpha N (n, k), w (n, k, d) and M (n, k, d, d) of every row and some components; of its group's, with one."""
+    log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, part: slice, group: Tensor | None = None,
+    observed: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """log alpha N (n, k), w (n, k, d) and M (n, k, d, d) of every row and some components; of its group's, with one.
+
+    With ``observed``, T^-1 (x - R m) (n, k, p) and T^-1 (n, k, p, p), zero where values are missing, instead.
+    """
     log_alpha, m, V = (t.to(batch.device, batch.dtype) for t in (log_weights, means, covariances))
     log_alpha, m, V = (t[part][None] if group is None else t[group] for t in (log_alpha, m, V))
-    observed = ~batch.x.T.isnan()
-    x = torch.where(observed, batch.x.T, 0.0)
-    seen = observed.to(batch.dtype)
+    there = ~batch.x.T.isnan()
+    x = torch.where(there, batch.x.T, 0.0)
+    seen = there.to(batch.dtype)
     R = seen[:, :, None] * (torch.eye(batch.p, device=batch.device, dtype=batch.dtype) if batch.projection is None
                             else batch.projection.permute(2, 0, 1))  # fmt: skip
     S = batch.covariance() * seen[:, :, None] * seen[:, None, :] + torch.diag_embed(1 - seen)
@@ -144,10 +168,11 @@ def _pairs(
     L = torch.where((failed > 0)[..., None, None], torch.nan, L)
     residual = (x[:, None] - (R[:, None] @ m[..., None])[..., 0]) * seen[:, None]
     z = torch.linalg.solve_triangular(L, residual[..., None], upper=False)
-    A = torch.linalg.solve_triangular(L, R[:, None].expand(-1, m.shape[1], -1, -1), upper=False)
+    view = torch.diag_embed(seen) if observed else R
+    A = torch.linalg.solve_triangular(L, view[:, None].expand(-1, m.shape[1], -1, -1), upper=False)
     log_det = L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
     unit = torch.zeros(batch.p, dtype=torch.float64, device=batch.device) if batch.scale is None else batch.scale.log()
-    constant = observed.double() @ (unit + 0.5 * math.log(2 * math.pi))
+    constant = there.double() @ (unit + 0.5 * math.log(2 * math.pi))
     log_normal = -0.5 * (z * z).sum((-2, -1)) - log_det - constant.to(batch.dtype)[:, None]
     return _with_prior(log_alpha + log_normal, batch, part), (A.mT @ z)[..., 0], A.mT @ A
 

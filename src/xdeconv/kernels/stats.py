@@ -131,6 +131,28 @@ class Stats:
         G = self.G + ((q - Q) / Q**2)[:, None, None] * self.g[:, :, None] * self.g[:, None, :]
         return Stats(torch.cat([self.packed[:2], q, g.flatten(), G.flatten()]), self.k, self.d, self.whole)
 
+    def with_numbers(self, slopes: Tensor, certainty: Tensor) -> Stats:
+        """The same with more numbers that belong to no component, after those that there are.
+
+        Parameters
+        ----------
+        slopes, certainty : torch.Tensor (m,)
+            Of the numbers.
+
+        Returns
+        -------
+        Stats
+        """
+        base = self.packed[: self.size(self.k, self.d)]
+        rest = self.packed[self.size(self.k, self.d, self.extra) :]
+        packed = torch.cat([base, self.slopes, slopes, self.certainty, certainty, rest])
+        return replace(self, packed=packed, extra=self.extra + len(slopes))
+
+    def without_numbers(self) -> Stats:
+        """The same without those."""
+        rest = self.packed[self.size(self.k, self.d, self.extra) :]
+        return replace(self, packed=torch.cat([self.packed[: self.size(self.k, self.d)], rest]), extra=0)
+
     def masses(self, weights: int) -> Tensor:
         """Rows of each weight.
 

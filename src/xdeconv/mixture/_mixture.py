@@ -57,6 +57,9 @@ class Mixture(Questions, Writing):
         Tails of the components that are heavier than Gaussian ones; covariances are then the shapes of Student's t.
     structure : str
         What its covariances were fitted as: full, tied, diagonal, spherical or low-rank:R.
+    inflation : Inflated, optional
+        Fitted factors on errors: the errors of all rows that the mixture is asked about are inflated by them. A
+        background sees errors as they are quoted.
 
     Examples
     --------
@@ -173,7 +176,7 @@ class Mixture(Questions, Writing):
         """
         beside = None if self.background is None else self.background.given(row, rest)
         share = float(self._beside(self.scaled(), self.seen(row))[0])
-        posterior = Posterior(self._components(), row).marginal(rest)
+        posterior = Posterior(self._components(), self._scaled_rows(row)).marginal(rest)
         found = posterior.weights[0], posterior.means[0], posterior.covariances[0]
         return self._of(*found, rest, beside, share).with_(tails=None)
 
@@ -185,7 +188,7 @@ class Mixture(Questions, Writing):
         return replace(
             self, weights=weights, means=means, covariances=V, labels=labels, units=units,
             meta=restricted(self.meta or {}, keep, self.d), background=background, background_weight=share,
-            structure="full",
+            structure="full", inflation=None if self.inflation is None else self.inflation.restricted(keep),
         )  # fmt: skip
 
     def transformed(self, shift: Array, scale: Array) -> Mixture:
@@ -203,7 +206,11 @@ class Mixture(Questions, Writing):
         V = self.covariances * scale[:, None] * scale
         beside = None if self.background is None else self.background.transformed(shift, scale)
         structure = self.structure if self.structure != "spherical" or np.ptp(scale) == 0 else "diagonal"
-        return replace(self, means=shift + scale * self.means, covariances=V, background=beside, structure=structure)
+        wider = None if self.inflation is None else self.inflation.transformed(np.asarray(scale))
+        return replace(
+            self, means=shift + scale * self.means, covariances=V, background=beside, structure=structure,
+            inflation=wider,
+        )  # fmt: skip
 
     def gaussians(self) -> Mixture:
         """The same density with every component of heavy tails as six Gaussian ones.
@@ -262,7 +269,7 @@ class Mixture(Questions, Writing):
         if R is not None and (R.ndim != 3 or R.shape[2] != self.d or len(R) not in (1, size)):
             raise ValueError(f"projection must have shape (size, p, d) = ({size}, p, {self.d}), got {R.shape}")
         p = self.d if R is None else R.shape[1]
-        view = Batch.from_arrays(np.zeros((size, p)), noise, R, error=error)
+        view = self.widened(Batch.from_arrays(v if R is None else np.zeros((size, p)), noise, R, error=error))
         x = v if view.projection is None else np.einsum("pdn,nd->np", view.projection.numpy(), v)
         return x + np.einsum("npq,nq->np", square_root(view.covariance().numpy()), rng.standard_normal((size, p)))
 

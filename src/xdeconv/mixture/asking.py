@@ -177,9 +177,9 @@ class Asked:
             raise ValueError(f"the table has columns {names}, the mixture is of {list(self.labels)}")
         ordered = tabular.in_order(X, self.labels)
         noise = [given[name] for name in ("noise", "error") if given.get(name) is not None]
-        if ordered is not X and any(tabular.names(a) is None for a in noise):
+        if ordered is not X and any(tabular.named_after(a, self.labels) is None for a in noise):
             order = f"the table's columns are {names}, the mixture's {list(self.labels)}"
-            raise ValueError(f"{order}: put the table in that order, or give its errors as a table too")
+            raise ValueError(f"{order}: put the table in that order, or give its errors as a table of those names too")
         return ordered, {name: tabular.in_order(value, self.labels) for name, value in given.items()}
 
     # Errors that the fit had

@@ -19,6 +19,7 @@ from ..rows.batch import Batch
 from . import line
 from .background import Background
 from .coordinates import Coordinate, checked_names, indices
+from .inflation import Inflated
 from .matrices import checked_parameters, n_parameters, of_one_covariance
 from .tails import StudentT
 
@@ -39,6 +40,7 @@ class Components(Background):
     background_weight: float = 0.0
     tails: StudentT | None = None
     structure: str = "full"
+    inflation: Inflated | None = None
 
     def __post_init__(self) -> None:
         weights, means, V = checked_parameters(self.weights, self.means, self.covariances)
@@ -49,6 +51,8 @@ class Components(Background):
         object.__setattr__(self, "units", checked_names(self.units, self.d, "units", unique=False))
         object.__setattr__(self, "meta", MappingProxyType(_checked_meta(self.meta)))
         object.__setattr__(self, "background_weight", _checked_background(self))
+        if self.inflation is not None and not isinstance(self.inflation, Inflated):
+            raise ValueError(f"inflation must be the factors of a fit, mixture.inflation, got {self.inflation!r}")
         of_one_covariance(self.structure, self.d)  # which refuses a word that it does not know
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -69,6 +73,7 @@ class Components(Background):
     def n_parameters(self) -> int:
         """Number of free parameters."""
         beside = (self.background is not None) + (self.tails is not None and self.tails.fitted)
+        beside += 0 if self.inflation is None else len(self.inflation.numbers)
         return n_parameters(self.k, self.d, self.structure) + beside
 
     @property
@@ -82,6 +87,7 @@ class Components(Background):
         names = f", labels={list(self.labels)}" if self.labels else ""
         beside = "" if self.background is None else f", background={self.background_weight:.3g}"
         beside += "" if self.tails is None or self.tails.nu is None else f", nu={self.tails.nu:.3g}"
+        beside += "" if self.inflation is None else ", inflated errors"
         shape = "" if self.structure == "full" else f", covariance={self.structure}"
         return f"Mixture(k={self.k}, d={self.d}{names}{shape}{beside})"
 
@@ -221,7 +227,22 @@ class Components(Background):
         return self._scaled_rows(replace(batch, background=density))
 
     def _scaled_rows(self, batch: Batch) -> Batch:
+        batch = self.widened(batch)
         return batch if self.tails is None else self.tails.rows(batch)
+
+    def widened(self, batch: Batch) -> Batch:
+        """Rows with the errors that the mixture takes them to have: inflated by its fitted factors, if it has any.
+
+        Parameters
+        ----------
+        batch : Batch
+            Rows with their errors as they are quoted.
+
+        Returns
+        -------
+        Batch
+        """
+        return batch if self.inflation is None else self.inflation.rows_of(batch)
 
     def _components(self) -> Parameters:
         """The components alone, whose weights sum to 1."""

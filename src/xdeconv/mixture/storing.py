@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .background import Background, Rows, Uniform
+from .inflation import Inflated
 from .tails import StudentT
 
-FEATURES = ("background", "tails")
+FEATURES = ("background", "tails", "inflation")
 """Features of files that this version knows."""
 BESIDE = "background."
 
@@ -31,6 +32,9 @@ def saved(mixture: Any) -> Saved:
     features = [] if mixture.tails is None else ["tails"]
     if mixture.tails is not None:
         facts["tails"] = {"nu": mixture.tails.nu, "fitted": mixture.tails.fitted}
+    if mixture.inflation is not None:
+        facts["inflation"] = mixture.inflation.as_json()
+        features.append("inflation")
     if mixture.background is None:
         return Saved(arrays, facts, features)
     inner = _background(mixture.background)
@@ -52,6 +56,8 @@ def _background(background: Any) -> Saved:
 def restored(make: Callable[..., Any], arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> Any:
     """The mixture of a file's arrays and facts; ``make`` is the class."""
     more: dict[str, Any] = {"tails": StudentT(**facts["tails"])} if "tails" in facts else {}
+    if "inflation" in facts:
+        more["inflation"] = Inflated.from_json(facts["inflation"])
     if "background" in facts:
         told = facts["background"]
         inside = {name.removeprefix(BESIDE): array for name, array in arrays.items() if name.startswith(BESIDE)}

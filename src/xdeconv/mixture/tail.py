@@ -26,7 +26,8 @@ same row has the same p-value, wherever it stands.
 
 *Rows of the same view.* Where many rows have the same noise (or none) and the same gaps, f is one function, and its
 distribution is sampled once: from q, a mixture of f and of copies of it with wider covariances, so that the tail is
-full of draws, with importance weights f / q of at most 2. What lies beyond the last THIN draws is left to rays.
+full of draws, with importance weights f / q of at most 2. What lies beyond the last THIN draws is left to rays. Many
+rows that each have their own noise share draws as well, see :mod:`xdeconv.mixture.like_noise`.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from .. import kernels
 from ..kernels.parameters import Parameters
 from ..rows.batch import Batch
 from ..system.threads import threads, together
+from . import like_noise
 
 Array = np.ndarray
 CHUNK_ROWS = 256
@@ -70,6 +72,8 @@ def p_values(parameters: Parameters, rows: Batch) -> Array:
     p = np.full(rows.n, np.nan)
     for part in _views(rows):
         p[part] = _from_table(parameters, rows.rows(torch.from_numpy(part)))
+    if _own_noise(rows) and rows.n >= like_noise.MANY and rows.projection is None and rows.log_prior is None:
+        p = like_noise.p_values(parameters, rows)
     rest = np.flatnonzero(np.isnan(p))
     if len(rest):
         p[rest] = _from_rays(parameters, rows if len(rest) == rows.n else rows.rows(torch.from_numpy(rest)))
@@ -82,8 +86,7 @@ def p_values(parameters: Parameters, rows: Batch) -> Array:
 
 def _views(rows: Batch) -> Iterator[Array]:
     """Sets of many rows with the same noise and gaps; none of rows that each have their own."""
-    own_noise = rows.noise is not None and rows.noise.shape[1] > 1
-    if own_noise or rows.projection is not None or rows.log_prior is not None:
+    if _own_noise(rows) or rows.projection is not None or rows.log_prior is not None:
         return
     seen = ~rows.x.isnan().numpy()
     _, which, count = np.unique(seen, axis=1, return_inverse=True, return_counts=True)
@@ -91,6 +94,10 @@ def _views(rows: Batch) -> Iterator[Array]:
         part = np.flatnonzero(which.ravel() == view)
         if seen[:, part[0]].any():
             yield part
+
+
+def _own_noise(rows: Batch) -> bool:
+    return rows.noise is not None and rows.noise.shape[1] > 1
 
 
 def _from_table(parameters: Parameters, rows: Batch) -> Array:

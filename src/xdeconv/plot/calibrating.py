@@ -54,7 +54,7 @@ def pit(mixture: Mixture, X: Any, noise: Any = None, projection: Any = None, *, 
     array([[0.5  ],
            [0.975]])
     """
-    batch = mixture.batch(X, noise, projection, error=error)
+    batch = mixture.widened(mixture.batch(X, noise, projection, error=error))
     chunks = batch.chunks(max(1, NUMBERS // mixture.k))
     return np.concatenate([_probabilities(mixture, chunk) for chunk in chunks])
 
@@ -157,7 +157,7 @@ def misfit(
     some(mixture, coordinates, 2)
     chosen = mixture.indices(coordinates)
     batch = rows_of(mixture, data, noise, error)
-    values, S = values_of(batch, chosen), covariances_of(batch, chosen)
+    values, S = values_of(batch, chosen), covariances_of(mixture.widened(batch), chosen)
     seen = np.isfinite(values).all(axis=1)
     if not seen.any():
         raise ValueError(f"no row has both {' and '.join(name_of(mixture, a) for a in chosen)}")

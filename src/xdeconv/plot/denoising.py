@@ -68,7 +68,7 @@ def denoised(
     import torch
 
     rows = rows.rows(torch.from_numpy(thin(rows.n, points, seed)))
-    before, S = values_of(rows, chosen), covariances_of(rows, chosen)
+    before, S = values_of(rows, chosen), covariances_of(mixture.widened(rows), chosen)
     posterior = mixture.posterior(rows).marginal(chosen)
     after, V = posterior.mean(), posterior.covariance()
     limits = [with_rows(with_rows(span(mixture, a), before[:, i]), after[:, i]) for i, a in enumerate(chosen)]

@@ -113,11 +113,11 @@ def colour_magnitude(
         axes = new_axes(1, 1 if rows is None else 2, 4.4, sharex=True, sharey=True)
         ax = axes if rows is None else axes[0, 1]
         if rows is not None:
-            _rows(axes[0, 0], values, covariances_of(rows, [colour, magnitude]), points)
+            _rows(axes[0, 0], values, covariances_of(mixture.widened(rows), [colour, magnitude]), points)
             name_axes(axes[0, 0], mixture, [colour, magnitude]).set_title("noisy rows", fontsize="medium")
             ax.set_title("true values", fontsize="medium")
     elif rows is not None:
-        _rows(ax, values, covariances_of(rows, [colour, magnitude]), points)
+        _rows(ax, values, covariances_of(mixture.widened(rows), [colour, magnitude]), points)
     _density(ax, pair, wide, high, bins, cmap)
     if components:
         ellipses(pair, [0, 1], ax, color=ON_DARK)

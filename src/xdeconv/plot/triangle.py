@@ -76,7 +76,7 @@ def corner(
     batch = None if data is None else rows_of(mixture, data, noise, error)
     rows = np.empty((0, len(chosen))) if batch is None else values_of(batch, chosen)
     noisy = batch is not None and batch.noise is not None
-    S = covariances_of(batch, chosen) if noisy and batch is not None else None
+    S = covariances_of(mixture.widened(batch), chosen) if noisy and batch is not None else None
     limits = views(mixture, chosen, limits, rows)
     few = rows[thin(len(rows), points)]
     for i, a in enumerate(chosen):

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+ROW_TENSORS = ("x", "noise", "projection", "weight", "background")  # numbers that have a place for each row
+
 
 def packed_size(p: int) -> int:
     """Entries of the packed lower triangle of a (p, p) matrix."""
@@ -43,6 +45,8 @@ class Batch:
         Whether there may be missing values.
     background : torch.Tensor (n,), optional
         Log-density of what else makes rows, in the user's units; it has the weight that components leave.
+    group : torch.Tensor (n,), optional
+        Which of several groups a row belongs to, each with factors of its own on errors.
     """
 
     x: Tensor
@@ -54,6 +58,7 @@ class Batch:
     scale: Tensor | None = None
     missing: bool = False
     background: Tensor | None = None
+    group: Tensor | None = None
 
     @classmethod
     def from_arrays(
@@ -67,6 +72,7 @@ class Batch:
         error: Any = None,
         label: Any = None,
         background: Any = None,
+        group: Any = None,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float64,
     ) -> Batch:
@@ -92,6 +98,8 @@ class Batch:
             The class of each row, where ``log_prior`` is a table of classes.
         background : array-like (n,), optional
             Log-density of what else makes rows, at each of them.
+        group : array-like (n,), optional
+            Whole numbers: the group of each row, where groups have factors of their own on errors.
         device : torch.device or str, default "cpu"
             Where the rows are wanted.
         dtype : torch.dtype, default torch.float64
@@ -128,6 +136,7 @@ class Batch:
             label=checks.label(label, log_prior, n),
             missing=not bool(observed.all()),
             background=checks.background(background, n),
+            group=checks.group(group, n),
         )
         return turned(batch).to(device=device, dtype=dtype)
 
@@ -280,7 +289,7 @@ class Batch:
         )
 
     def _map(self, f: Callable[[Tensor], Tensor]) -> Batch:
-        tensors = {name: getattr(self, name) for name in ("x", "noise", "projection", "weight", "label", "background")}
+        tensors = {name: getattr(self, name) for name in (*ROW_TENSORS, "label", "group")}
         changed: dict[str, Any] = {name: None if t is None else f(t) for name, t in tensors.items()}
         return replace(self, **changed)
 
@@ -305,7 +314,7 @@ def concatenate(batches: list[Batch]) -> Batch:
             return parts[0]
         return torch.cat(parts, dim=0 if name == "log_prior" else -1)
 
-    names = ["x", "noise", "projection", "weight", "label", "background"]
+    names = [*ROW_TENSORS, "label", "group"]
     if first.label is None:
         names.append("log_prior")
     joined: dict[str, Any] = {name: join(name) for name in names}

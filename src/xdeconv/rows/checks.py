@@ -208,6 +208,17 @@ def background(background: Any, n: int) -> Tensor | None:
     return torch.from_numpy(density.copy())
 
 
+def group(group: Any, n: int) -> Tensor | None:
+    """Groups (n,) of rows: whole numbers from 0."""
+    if group is None:
+        return None
+    places = to_array(group, "group")
+    if places.shape != (n,):
+        raise ValueError(f"group must be whole numbers of shape ({n},), one per row, got {places.shape}")
+    _refuse(~((places >= 0) & (places == np.floor(places))), places, "group", "not a whole number of at least 0")
+    return torch.from_numpy(places.astype(np.int64))
+
+
 def log_prior(log_prior: Any, label: Any, n: int) -> Tensor | None:
     """Log-priors (n, k), or (classes, k) with labels; -inf forbids a component, a line of only -inf is refused."""
     if log_prior is None:

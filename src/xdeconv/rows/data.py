@@ -6,7 +6,8 @@ a pass are; everything else that a fit may ask has an answer that works, and tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -155,6 +156,8 @@ class ArraySource(Source):
         Rows of a shuffled batch; without, a pass is in order.
     seed : int, default 0
         What the order of every pass depends on, beside its number.
+    notes : tuple of str
+        What a user should know of the rows.
     """
 
     batch: Batch
@@ -162,6 +165,7 @@ class ArraySource(Source):
     units: tuple[str, ...] | None = None
     batch_rows: int | None = None
     seed: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -259,7 +263,20 @@ def as_source(data: object, hold: bool = True, **arrays: object) -> Source:
     batch = Batch.from_arrays(data, **arrays)  # type: ignore[arg-type]
     if batch.projection is not None:
         return ArraySource(batch)
-    return ArraySource(batch, tuple(columns) if columns else None, tabular.column_units(data))
+    notes = _errors_as_features(columns or ())
+    return ArraySource(batch, tuple(columns) if columns else None, tabular.column_units(data), notes=notes)
+
+
+def _errors_as_features(columns: Sequence[str]) -> tuple[str, ...]:
+    """Warn of columns that are called errors of others and are features like them."""
+    errors = tabular.errors_among(columns)
+    if not errors:
+        return ()
+    features = [name for name in columns if name not in errors.values()]
+    said = (f"{', '.join(errors.values())}: called errors of {', '.join(errors)}, and taken as features like them. "
+            f"columns={features} finds errors by their names")  # fmt: skip
+    warnings.warn(said, UserWarning, stacklevel=5)
+    return (said,)
 
 
 def refuse_fraction(fraction: float) -> None:

@@ -40,8 +40,8 @@ class Layout:
     @classmethod
     def of(cls, batch: Batch, rounded: bool = False) -> Layout:
         """The most compact exact layout of a batch, or the rounded one."""
-        if batch.projection is not None or batch.log_prior is not None or batch.background is not None:
-            raise ValueError("rows with projections, log-priors or a background have no compact form")
+        if any(part is not None for part in (batch.projection, batch.log_prior, batch.background, batch.group)):
+            raise ValueError("rows with projections, log-priors, a background or groups have no compact form")
         own = batch.noise is not None and not _one_for_all(batch)
         lines = len(batch.noise) if own and batch.noise is not None else 0
         slots: list[int] = []

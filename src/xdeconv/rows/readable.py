@@ -160,5 +160,5 @@ class Readable(ABC):
 def fingerprint(batch: Batch) -> int:
     """A checksum of all that a batch holds."""
     b = batch
-    tensors = (b.x, b.noise, b.projection, b.weight, b.log_prior, b.label, b.background)
+    tensors = (b.x, b.noise, b.projection, b.weight, b.log_prior, b.label, b.background, b.group)
     return checksum(*(t.cpu().numpy() for t in tensors if t is not None))

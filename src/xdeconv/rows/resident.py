@@ -244,7 +244,7 @@ def describe(held: ResidentSource, where: str, rounded: bool) -> str:
 
 
 def _plain(batch: Batch) -> bool:
-    return batch.projection is None and batch.log_prior is None and batch.background is None
+    return batch.projection is None and batch.log_prior is None and batch.background is None and batch.group is None
 
 
 def _small(source: ArraySource) -> bool:

@@ -15,16 +15,19 @@ import numpy as np
 from . import units
 
 Array = np.ndarray
+ERROR_NAMES = ("{}_error", "{}_err", "{}_ERROR", "{}_ERR", "{}Err", "e_{}", "err_{}", "sigma_{}", "{}_sigma", "{}_ivar")
 EXACT = 2**53  # the largest whole number below which a float64 holds every other
 
 
-Kind = Literal["dask", "arrow", "astropy", "columns", "array"]
+Kind = Literal["dask", "lazy", "arrow", "astropy", "columns", "array"]
 
 
 def kind_of(data: Any) -> Kind | None:
     """What sort of table an object is, by what it has; None for no table."""
     if hasattr(data, "to_delayed"):
         return "dask"
+    if _is_lazy(data):
+        return "lazy"
     if hasattr(data, "__arrow_c_stream__"):
         return "arrow"
     if hasattr(data, "colnames"):
@@ -32,6 +35,16 @@ def kind_of(data: Any) -> Kind | None:
     if isinstance(data, Mapping) or (hasattr(data, "columns") and hasattr(data, "to_numpy")):
         return "columns"
     return "array" if hasattr(data, "dtype") else None
+
+
+def is_pandas(data: Any) -> bool:
+    """Whether it is a table or a column of pandas."""
+    return type(data).__module__.partition(".")[0] == "pandas"
+
+
+def _is_lazy(data: Any) -> bool:
+    """Whether it is a LazyFrame of polars, which has no rows until it is collected."""
+    return hasattr(data, "collect_schema") and hasattr(data, "collect")
 
 
 def is_sparse(values: Any) -> bool:
@@ -51,11 +64,16 @@ def dask_frame(catalogue: Any) -> Any:
 
 def astropy_column(column: Any) -> Any:
     """A column of an astropy table as an array, masked where it has gaps; a Quantity without its unit."""
-    if hasattr(column, "unmasked"):  # a masked Quantity
+    if hasattr(column, "unmasked") and hasattr(column, "unit"):  # a masked Quantity
         return np.ma.array(column.unmasked.value, mask=column.mask)
     if hasattr(column, "mask"):
         return np.ma.array(np.ma.getdata(column), mask=np.ma.getmaskarray(column))
     return getattr(column, "value", column)
+
+
+def is_flat(column: Any) -> bool:
+    """Whether a column of an astropy table has one value per row: neither arrays nor coordinates of the sky."""
+    return getattr(column, "ndim", 1) == 1 and not hasattr(column, "frame")
 
 
 def unit_of(column: Any) -> str:
@@ -123,7 +141,7 @@ def aligned_columns(columns: Mapping[Any, Any]) -> Mapping[Any, Any]:
 
 def _index(values: Any) -> Any:
     """The index of a pandas table or column, else None."""
-    return values.index if type(values).__module__.partition(".")[0] == "pandas" else None
+    return values.index if is_pandas(values) else None
 
 
 def names(table: Any) -> list[str] | None:
@@ -132,6 +150,8 @@ def names(table: Any) -> list[str] | None:
         return None
     if isinstance(table, Mapping):
         columns = list(table)
+    elif _is_lazy(table):
+        columns = table.collect_schema().names()
     elif getattr(getattr(table, "dtype", None), "names", None) and not hasattr(table, "colnames"):
         columns = list(table.dtype.names)
     else:
@@ -141,13 +161,38 @@ def names(table: Any) -> list[str] | None:
 
 
 def in_order(table: Any, wanted: Sequence[str]) -> Any:
-    """A table's columns in the order of some names, when it has them all; anything else as it is."""
-    columns = names(table)
-    if columns is None or columns == list(wanted) or not set(wanted) <= set(columns):
+    """A table's columns in the order of some names, where it has columns of those names or named after them."""
+    columns, ordered = names(table), named_after(table, wanted)
+    if ordered is None or ordered == columns:
         return table
     if isinstance(table, Mapping):
-        return {name: table[name] for name in wanted}
-    return table.select(list(wanted)) if hasattr(table, "column_names") else table[list(wanted)]
+        return {name: table[name] for name in ordered}
+    return table.select(ordered) if hasattr(table, "column_names") else table[ordered]
+
+
+def named_after(table: Any, wanted: Sequence[str]) -> list[str] | None:
+    """A table's columns of some names, in their order, or all of them where they are named after these in one way.
+
+    Errors of x and y may be called x and y, x_error and y_error, or e_x and e_y. None where they are not all there.
+    """
+    columns = names(table)
+    if columns is None or not wanted:
+        return None
+    if set(wanted) <= set(columns):
+        return list(wanted)
+    first = wanted[0]
+    places = (
+        (name[:i], name[i + len(first) :]) for name in columns for i in range(len(name)) if name.startswith(first, i)
+    )
+    ways = ([before + name + after for name in wanted] for before, after in places)
+    return next((ordered for ordered in ways if sorted(ordered) == sorted(columns)), None)
+
+
+def errors_among(columns: Sequence[str]) -> dict[str, str]:
+    """Columns whose names say that they are errors of others, by the names of those others."""
+    every = set(columns)
+    made = ((name, way.format(name)) for name in columns for way in ERROR_NAMES)
+    return {name: error for name, error in made if error in every}
 
 
 def numbers(table: Any, what: str = "X") -> Any:
@@ -157,7 +202,7 @@ def numbers(table: Any, what: str = "X") -> Any:
         return table
     if len(set(titles)) < len(titles):
         raise ValueError(f"{what} has columns of the same name, which must be unique: {titles}")
-    table = aligned_columns(table) if isinstance(table, Mapping) else table
+    table = aligned_columns(table) if isinstance(table, Mapping) else table.collect() if _is_lazy(table) else table
     columns = [_column(table[name], name, what) for name in titles]
     if len({len(column) for column in columns}) > 1:
         raise ValueError(f"the columns have different lengths: {dict(zip(titles, map(len, columns), strict=True))}")
@@ -200,6 +245,8 @@ def _plain(values: Any) -> Any:
 
 def column_units(table: Any) -> tuple[str, ...] | None:
     """The unit of each column, "" where it has none; None when no column has one."""
+    if _is_lazy(table):  # which would be worked out
+        return None
     columns = names(table)
     if columns is None:
         unit = getattr(table, "unit", None)

@@ -166,7 +166,7 @@ def check(
         batch, columns = batch.rows(torch.from_numpy(some)), {name: values[some] for name, values in columns.items()}
     named = batch.projection is None
     chosen = mixture.indices(range(mixture.d) if coordinates is None else coordinates) if named else range(batch.p)
-    u = pit(mixture, batch)
+    u, batch = pit(mixture, batch), mixture.widened(batch)
     return Check(tuple(_verdict(mixture, batch, a, u[:, a], columns, bins) for a in chosen))
 
 

@@ -362,8 +362,8 @@ def errors(
     if method is not None and not isinstance(method, Method):
         raise ValueError(f"method must be an xd.EM(...) or xd.SGD(...), got {method!r}")
     data = data if columns is None else open_catalog(data, columns)
-    if mixture.background is not None or mixture.tails is not None:
-        raise ValueError("standard errors with a background or tails are not known: xd.bootstrap gives them")
+    if mixture.background is not None or mixture.tails is not None or mixture.inflation is not None:
+        raise ValueError("standard errors with a background, tails or inflation are not known: xd.bootstrap gives them")
     given = {"noise": noise, "error": error, "projection": projection, "weight": weight, "log_prior": log_prior,
              "label": label}  # fmt: skip
     asked = Asked(mixture.d, mixture.labels, mixture.units, mixture.meta or {})

@@ -23,6 +23,7 @@ from ..fitting.choosing import (
     usual_criterion,
     usual_rule,
 )
+from ..fitting.inflating import choose_inflation, grouped_data
 from ..fitting.judging import parts_of
 from ..fitting.walking import ladder
 from ..methods import described
@@ -218,8 +219,10 @@ def select(
     2
     """
     sizes = None if components is None else _sizes(components)
+    data, wider = grouped_data(data, options.get("inflation"), None)
+    options = options if wider is None else {**options, "inflation": wider}
     source = as_source(data, noise=noise, error=error, projection=projection, weight=weight)
-    source, options = _with_densities(source, options)
+    source, options = _with_groups(*_with_densities(source, options))
     if criterion is None:
         criterion = "held-out" if validation is not None else "cv" if folds is not None else usual_criterion(source)
     rule = usual_rule(criterion) if rule is None else rule
@@ -243,6 +246,16 @@ def _with_densities(source: Source, options: dict[str, Any]) -> tuple[Source, di
     if background is None or isinstance(background, Background):
         return source, options
     return as_background(background, source, None)[0], {k: v for k, v in options.items() if k != "background"}
+
+
+def _with_groups(source: Source, options: dict[str, Any]) -> tuple[Source, dict[str, Any]]:
+    """Groups that have factors of their own on errors go with the rows, which each fit sees a part of."""
+    wanted = options.get("inflation")
+    if wanted is None:
+        return source, options
+    source, begun = choose_inflation(wanted, source, source.labels, None)
+    assert begun is not None
+    return source, {**options, "inflation": begun.asked(wanted)}
 
 
 def _chosen(choosing: Choosing, source: Source, sizes: Sequence[int] | None, path: Any) -> Selection:

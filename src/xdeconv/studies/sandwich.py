@@ -43,7 +43,7 @@ class Sandwich:
     def of(cls, source: Source, parameters: Parameters, factors: Tensor, prior: Prior | None, fixed: Fixed) -> Self:
         """By one pass over rows."""
         there = information(source, parameters, factors, prior, fixed)
-        values, vectors = (t.to(there.H.device) for t in torch.linalg.eigh((there.H + there.H.T).cpu() / 2))
+        values, vectors = _ways(there.H)
         reach = _reach(there.chart, vectors)
         sound = (values > NOTHING) & (reach < FAR * values.clamp(min=0.0).sqrt())
         inverse = (vectors[:, sound] / values[sound]) @ vectors[:, sound].T
@@ -55,6 +55,16 @@ class Sandwich:
         variances = ((C @ self.covariance) * C).sum(1)
         open_ = ((C @ self.lost) ** 2).sum(1)
         return torch.where(open_ > variances + ROUNDING * (C * C).sum(1), torch.inf, variances + open_)
+
+
+def _ways(H: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues and eigenvectors of the information, which rows beyond all bounds leave without any."""
+    try:
+        values, vectors = (t.to(H.device) for t in torch.linalg.eigh((H + H.T).cpu() / 2))
+    except torch.linalg.LinAlgError as problem:
+        raise ValueError("errors cannot be told: some rows lie so far from the mixture that sums over them overflow. "
+                         "mixture.outlier(rows) tells which; leave them out") from problem  # fmt: skip
+    return values, vectors
 
 
 def _reach(chart: Chart, vectors: Tensor) -> Tensor:

@@ -49,6 +49,8 @@ def _open_object(data: Any, names: Sequence[str] | None) -> Table:
         from .dask import DaskTable
 
         return DaskTable.open(data)
+    if kind == "lazy":
+        data, kind = data.collect(), "arrow"
     if kind == "arrow":
         from .arrow import memory_table
 

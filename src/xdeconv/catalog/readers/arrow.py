@@ -12,8 +12,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...rows.tables import is_pandas
 from .files import masked_columns
-from .table import BLOCK_ROWS, Piece, ReadError, Table, blocks_of
+from .table import BLOCK_ROWS, Piece, ReadError, Table, blocks_of, record_batch
 from .text import described_columns
 
 if TYPE_CHECKING:
@@ -108,8 +109,23 @@ def memory_table(data: Any, name: str) -> MemoryTable:
     try:
         table = data if isinstance(data, pa.Table) else pa.table(data)
     except (pa.ArrowException, ValueError, TypeError) as problem:
-        raise ValueError(f"{name} cannot be read: {problem}") from problem
+        if not is_pandas(data) or not data.columns.is_unique:
+            raise ValueError(f"{name} cannot be read: {problem}") from problem
+        table = _by_columns(data)
     return MemoryTable(masked_columns(table), units_of(table.schema), name)
+
+
+def _by_columns(data: Any) -> pa.Table:
+    """A table of pandas of which Arrow cannot take some column: bytes in another order, sparse ones, mixed objects."""
+    import pyarrow as pa
+
+    columns = {}
+    for name in data.columns:
+        try:
+            columns[str(name)] = pa.array(data[name], from_pandas=True)
+        except (pa.ArrowException, ValueError, TypeError):
+            columns[str(name)] = record_batch({str(name): data[name].to_numpy()}).column(0)
+    return pa.table(columns)
 
 
 def units_of(schema: pa.Schema) -> dict[str, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from xml.parsers import expat
 
-from ...rows.tables import astropy_column, unit_of
+from ...rows.tables import astropy_column, is_flat, unit_of
 from .arrow import MemoryTable
 from .files import masked_columns
 from .table import ReadError, need, record_batch
@@ -48,10 +48,10 @@ def _refuse_streams(file: Any, path: Path) -> None:
 
 
 def astropy_table(table: Any, name: str) -> MemoryTable:
-    """An astropy table, masked or not, Quantities too."""
+    """An astropy table, masked or not, Quantities too; without columns of several numbers a row or of coordinates."""
     import pyarrow as pa
 
-    flat = [column for column in table.colnames if getattr(table[column], "ndim", 1) == 1]
+    flat = [column for column in table.colnames if is_flat(table[column])]
     batch = record_batch({column: astropy_column(table[column]) for column in flat})
     units = {column: unit for column in flat if (unit := unit_of(table[column]))}
     return MemoryTable(masked_columns(pa.Table.from_batches([batch])), units, name)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,8 +52,10 @@ class ParquetTable(Table):
         import pyarrow.parquet as pq
 
         try:
-            with pq.ParquetFile(piece.file) as file:  # no memory map: a file that shrinks under one ends the process
-                absent = [name for name in columns if name not in file.schema_arrow.names]
+            # No memory map: a file that shrinks under one ends the process.
+            with pq.ParquetFile(piece.file, metadata=_footer(piece.file)) as file:
+                there = {*file.schema_arrow.names}
+                absent = [name for name in columns if name not in there]
                 if absent:
                     raise ReadError(f"{piece.file} has no column {absent[0]!r}, which other files of {self.name} have")
                 for batch in file.iter_batches(BLOCK_ROWS, [piece.index], list(columns), use_threads=False):
@@ -64,12 +68,25 @@ class ParquetTable(Table):
 
 def _metadata(path: Path) -> Any:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        return pq.read_metadata(path)
+        return _footer(str(path))
     except (OSError, pa.ArrowException) as problem:
         raise ReadError(f"{path} is damaged or not a Parquet file: {problem}") from problem
+
+
+def _footer(path: str) -> Any:
+    """What stands at the end of a file, which is asked for once for every row group."""
+    now = os.stat(path)
+    return _footer_of(path, now.st_mtime_ns, now.st_size)
+
+
+@lru_cache(maxsize=64)
+def _footer_of(path: str, changed: int, size: int) -> Any:
+    """The same of a file as it was when last changed."""
+    import pyarrow.parquet as pq
+
+    return pq.read_metadata(path)
 
 
 def _row_groups(file: str, metadata: Any) -> Iterator[Piece]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...rows.tables import exact_floats
+from .nulls import with_nans
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -108,6 +109,8 @@ def numbers(batch: pa.RecordBatch, name: str) -> Array:
 
     column = batch.column(name)
     kind = column.type
+    if kind.equals(pa.float32()) or kind.equals(pa.float64()):  # nearly all, and asked for once per block and column
+        return with_nans(column, kind.bit_width == 32) if column.null_count else column.to_numpy()
     if pa.types.is_dictionary(kind):
         column = column.dictionary_decode()
         kind = column.type
@@ -134,12 +137,15 @@ def record_batch(columns: Mapping[str, Any]) -> pa.RecordBatch:
     """NumPy columns (masked ones too) as a record batch, in the machine's own byte order, copied only if need be."""
     import pyarrow as pa
 
-    return pa.record_batch([_arrow(values) for values in columns.values()], names=list(columns))
+    return pa.record_batch([_arrow(values, name) for name, values in columns.items()], names=list(columns))
 
 
-def _arrow(values: Any) -> pa.Array:
+def _arrow(values: Any, name: str) -> pa.Array:
+    """A column as Arrow has it; what is neither numbers nor text, such as objects of several kinds, as text."""
     import pyarrow as pa
 
+    if np.ndim(values) != 1:
+        raise ValueError(f"column {name} must be one number per row, got shape {np.shape(values)}")
     mask = np.ma.getmaskarray(values) if isinstance(values, np.ma.MaskedArray) else None
     array = np.ma.getdata(values) if mask is not None else np.asarray(values)
     if array.dtype.byteorder == ">" or (array.dtype.kind in "iufc" and not array.dtype.isnative):
@@ -148,7 +154,13 @@ def _arrow(values: Any) -> pa.Array:
         array = np.char.decode(array, "utf-8")
     if array.dtype.kind == "U":
         array = array.astype(object)
-    return pa.array(np.ascontiguousarray(array), mask=mask if mask is not None and mask.any() else None)
+    hidden = mask if mask is not None and mask.any() else None
+    try:
+        return pa.array(np.ascontiguousarray(array), mask=hidden)
+    except (pa.ArrowException, TypeError, ValueError):
+        missing = [value is None or value != value for value in array]
+        hidden = np.array(missing) if hidden is None else hidden | missing
+        return pa.array([str(value) for value in array], pa.string(), mask=hidden)
 
 
 def natural(path: str) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -51,6 +52,27 @@ def accumulate(
     run = _Run(log_weights, means, covariances, batch, SUMS, options.skip)
     sums, totals = run.chunks()
     return _stats(totals, sums, run.whitening, run.kind)
+
+
+def refuses_slopes(batch: Batch, d: int) -> str | None:
+    """Why derivatives by errors cannot be summed here, or None."""
+    from .blocks import Blocked
+
+    if isinstance(_kind(batch, d), Blocked):
+        return f"fitted factors on errors have no fast kernel for {max(batch.p, d)} dimensions"
+    return None
+
+
+def accumulate_slopes(
+    log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT
+) -> tuple[Stats, Tensor]:
+    """The five sums, and the derivatives (p,) by the logarithms of errors, for rows whose noise differs."""
+    from .scratch import SUMS
+
+    run = _Run(log_weights, means, covariances, batch, SUMS, options.skip, slopes=True)
+    sums, totals = run.chunks()
+    slopes = torch.from_numpy(sums[:, run.kind.offset + 1 :].sum(0))
+    return _stats(totals, sums, run.whitening, run.kind), slopes
 
 
 def takes_factors(batch: Batch, rank: int) -> bool:
@@ -117,8 +139,9 @@ class _Run:
     """The arrays of one call, and the loop that computes a chunk of its rows."""
 
     def __init__(
-        self, log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, want: int, skip: bool
-    ) -> None:
+        self, log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, want: int, skip: bool,
+        slopes: bool = False,
+    ) -> None:  # fmt: skip
         from . import blocks
         from . import loops as numba_rows
         from . import scratch as numba_memory
@@ -126,7 +149,7 @@ class _Run:
         k, d = means.shape
         log_weights, means, covariances = (t.detach().double() for t in (log_weights, means, covariances))
         n, p, projected = batch.n, batch.p, batch.projection is not None
-        kind = _kind(batch, d)
+        kind = replace(_kind(batch, d), slopes=slopes)
         cheap = not isinstance(kind, blocks.Blocked) and want == numba_memory.LOG_PROB
         worth = d >= BOUND_DIMENSION and k >= (BOUND_DENSITIES if cheap else BOUND_COMPONENTS)
         bounded = skip and worth and not projected and not batch.shared

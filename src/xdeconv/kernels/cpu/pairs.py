@@ -28,7 +28,10 @@ def packed(a: int, b: int) -> int:
 
 @dataclass(frozen=True)
 class Kind:
-    """What a kernel is compiled for: dimensions, noise (shared | diagonal | full), projection, missing values, type."""
+    """What a kernel is compiled for: dimensions, noise (shared | diagonal | full), projection, missing values, type.
+
+    With ``slopes``, the derivatives by the logarithms of errors are summed too.
+    """
 
     d: int
     p: int
@@ -36,16 +39,17 @@ class Kind:
     projected: bool
     missing: bool
     bits: int
+    slopes: bool = False
 
     @property
     def code(self) -> str:
         """The kind as a string, the form in which a compiled function holds it as a constant."""
-        return f"{self.d} {self.p} {self.noise} {self.projected:d} {self.missing:d} {self.bits}"
+        return f"{self.d} {self.p} {self.noise} {self.projected:d} {self.missing:d} {self.bits} {self.slopes:d}"
 
     @staticmethod
     def parse(code: str) -> Kind:
-        d, p, noise, projected, missing, bits = code.split()
-        return Kind(int(d), int(p), noise, projected == "1", missing == "1", int(bits))
+        d, p, noise, projected, missing, bits, slopes = code.split()
+        return Kind(int(d), int(p), noise, projected == "1", missing == "1", int(bits), slopes == "1")
 
     @property
     def plain(self) -> Kind:
@@ -78,17 +82,17 @@ class Kind:
     @property
     def component_numbers(self) -> int:
         """Numbers of a component, rounded up to whole registers."""
-        return self._whole(self.sums)
+        return self._whole(self.offset + 1)
 
     @property
     def sums(self) -> int:
-        """Numbers that are summed for each component: q, g and the packed lower triangle of G."""
-        return 1 + self.d + packed(self.d, 0)
+        """Numbers that are summed for each component: q, g, the packed lower triangle of G, and slopes."""
+        return 1 + self.d + packed(self.d, 0) + self.p * self.slopes
 
     @property
     def offset(self) -> int:
         """Place of log alpha in a component."""
-        return self.sums - 1
+        return self.d + packed(self.d, 0)
 
     @property
     def tile(self) -> int:
@@ -116,12 +120,12 @@ class Kind:
         k, d = means.shape
         a, b = lower(d)
         table = np.zeros((self.lines(k), self.component_numbers), dtype)
-        table[:k, : self.sums] = np.concatenate([means, matrix[:, a, b], offset[:, None]], axis=1)
+        table[:k, : self.offset + 1] = np.concatenate([means, matrix[:, a, b], offset[:, None]], axis=1)
         return table
 
     def unpacked(self, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """q (k, 1), g (k, d) and packed triangles of G."""
-        return sums[:, :1], sums[:, 1 : 1 + self.d], sums[:, 1 + self.d :]
+        return sums[:, :1], sums[:, 1 : 1 + self.d], sums[:, 1 + self.d : self.offset + 1]
 
     def _whole(self, numbers: int) -> int:
         return -(-numbers // self.piece) * self.piece
@@ -215,14 +219,14 @@ def whitened(emit: Emitter, kind: Kind, row: Load, component: Load) -> list[Lane
 def log_joint_shared(emit: Emitter, kind: Kind, row: Load, component: Load) -> Lanes:
     """log alpha N without the constant of its observed count, with a T that all rows share."""
     distance = total([y * y for y in whitened(emit, kind, row, component)])
-    return emit.constant(-0.5) * distance + component(kind.sums - 1)
+    return emit.constant(-0.5) * distance + component(kind.offset)
 
 
 def log_joint(emit: Emitter, kind: Kind, row: Load, component: Load) -> Lanes:
     """log alpha N(x | R m, T) without the constant of its observed count; NaN where T fails."""
     if kind.noise == "shared":
         return log_joint_shared(emit, kind, row, component)
-    half, offset = emit.constant(-0.5), component(kind.sums - 1)
+    half, offset = emit.constant(-0.5), component(kind.offset)
     pair = factored(emit, kind, row, component)
     least = pair.D[0]
     for pivot in pair.D[1:]:
@@ -259,12 +263,26 @@ def sums(emit: Emitter, kind: Kind, row: Load, component: Load, r: Lanes) -> lis
     pair = factored(emit, kind, row, component)
     w, rM = _projected(kind, pair, r) if kind.projected else _inverse(emit, kind, pair, r)
     rw = [r * y for y in w]
-    return [r, *rw, *(rw[a] * w[b] - rM[a][b] for a, b in triangle)]
+    found = [r, *rw, *(rw[a] * w[b] - rM[a][b] for a, b in triangle)]
+    return found + _slopes(emit, kind, row, pair, r, (w, rM)) if kind.slopes else found
+
+
+def _slopes(
+    emit: Emitter, kind: Kind, row: Load, pair: Pair, r: Lanes, own: tuple[list[Lanes], list[list[Lanes]]]
+) -> list[Lanes]:
+    """r (S (w w^T - T^-1))_aa of the observed coordinates, w = T^-1 (x - R m)."""
+    p = kind.p
+    w, rM = _inverse(emit, kind, pair, r) if kind.projected else own
+    rw = [r * y for y in w]
+    if kind.noise == "diagonal":
+        return [row(p + a) * (rw[a] * w[a] - rM[a][a]) for a in range(p)]
+    pairs = [[(max(a, b), min(a, b)) for b in range(p)] for a in range(p)]
+    return [total([row(p + packed(a, b)) * (rw[a] * w[b] - rM[a][b]) for a, b in line]) for line in pairs]
 
 
 def _inverse(emit: Emitter, kind: Kind, pair: Pair, r: Lanes) -> tuple[list[Lanes], list[list[Lanes]]]:
-    """w = T^-1 (x - m) and r T^-1, column by column from the last, as T^-1 L = L^-T D^-1 is triangular."""
-    d, L, zero = kind.d, pair.L, emit.constant(0.0)
+    """w = T^-1 (x - R m) and r T^-1, column by column from the last, as T^-1 L = L^-T D^-1 is triangular."""
+    d, L, zero = kind.p, pair.L, emit.constant(0.0)
     w: list[Lanes] = [zero] * d
     M: list[list[Lanes]] = [[zero] * d for _ in range(d)]
     for c in reversed(range(d)):

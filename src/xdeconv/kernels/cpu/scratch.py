@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -113,13 +114,15 @@ def compiled(kind: Kind, step: str) -> int:
 def steps(kind: Kind, want: int, skip: bool, bounded: bool) -> Steps:
     """The steps that are needed, compiled."""
     need: dict[str, int] = {}
+    if want == SUMS:
+        need["sums_of_rows"] = compiled(kind, "sums_of_rows")
+    kind = replace(kind, slopes=False)  # which no other step knows of
     if want != LOG_JOINT:
         need |= {name: compiled(kind.plain, name) for name in ("largest", "logarithms")}
         tails = want == SUMS and skip
         need["exponentials"] = compiled(kind.plain, "exponentials_and_tails" if tails else "exponentials")
     if want == SUMS:
         need |= {name: compiled(kind.plain, name) for name in ("responsible", "gathered")}
-        need["sums_of_rows"] = compiled(kind, "sums_of_rows")
     if bounded:
         need |= {name: compiled(kind, name) for name in ("noise_range", "bounds", "bound_of_rows", "joint_of_best")}
         need |= {name: compiled(kind.plain, name) for name in ("best", "chosen", "scattered")}

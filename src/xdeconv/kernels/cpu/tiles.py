@@ -96,7 +96,7 @@ def bounds(emit: Emitter, kind: Kind, components: Any, index: Any, noise: Any, o
     """W components that bound those of an index from above for every row of a tile with at most this noise (d)."""
     columns = emit.rows(components, kind.component_numbers, index)
     inverse = numba_pairs.bound(emit, kind, columns.__getitem__, _constants(emit, noise))
-    emit.store_rows([*columns[: kind.d], *inverse, emit.load(offsets), *columns[kind.sums :]], out)
+    emit.store_rows([*columns[: kind.d], *inverse, emit.load(offsets), *columns[kind.offset + 1 :]], out)
 
 
 def bound_of_rows(

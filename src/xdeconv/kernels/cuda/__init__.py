@@ -1,4 +1,7 @@
-"""Triton on the GPU: accumulate, log_prob and log_joint for up to 10 dimensions, one source for all of them."""
+"""Triton on the GPU: accumulate, log_prob and log_joint for up to 128 dimensions.
+
+Up to 10, matrices are in registers, and each dimension has kernels of its own; above, they are in memory (``large``).
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,10 @@ from .triton_import import interpreted, triton
 if TYPE_CHECKING:
     from .densities import Plan
     from .groups import GroupRows
+    from .large import Launch
 
-LARGEST = 10  # dimensions, latent or observed, whose matrices fit in registers
+LARGEST = 128  # dimensions, latent or observed
+IN_REGISTERS = 10  # those whose matrices fit in registers
 LARGEST_GROUP = 4  # components of a group whose sums fit in registers
 SLICE = 1 << 22  # rows whose tiles are in memory at a time
 ALIVE_CHUNK = 2048  # rows that are listed together when only the pairs alive are summed
@@ -56,10 +61,15 @@ def refuses(batch: Batch, k: int, d: int) -> str | None:
     if batch.device.type != "cuda" and not interpreted():
         return f"its rows are on {batch.device.type}, not on a CUDA device"
     if max(d, batch.p) > LARGEST:
-        return f"it has {max(d, batch.p)} dimensions and the fused kernels end at {LARGEST}"
+        return f"it has {max(d, batch.p)} dimensions and kernels end at {LARGEST}"
     if batch.dtype not in CAN:
         return f"its type is {batch.dtype}, not float32 or float64"
     return None
+
+
+def refuses_slopes(batch: Batch, d: int) -> str | None:
+    """Always: Triton's kernels do not sum derivatives by errors."""
+    return "fitted factors on errors have no Triton kernel"
 
 
 @at_home
@@ -67,6 +77,10 @@ def accumulate(
     log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT
 ) -> Stats:
     """The five sums over the rows of a batch; the same bits whenever the same batch comes again."""
+    if is_large(batch):
+        from . import large
+
+        return large.accumulate(log_weights, means, covariances, batch, options, launch_for(batch))
     if batch.background is not None:
         return _beside_background(log_weights, means, covariances, batch, options)
     from . import densities as triton_rows
@@ -117,6 +131,10 @@ def log_prob(
     log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT
 ) -> Tensor:
     """Log-density of each row (n,)."""
+    if is_large(batch):
+        from . import large
+
+        return large.log_prob(log_weights, means, covariances, batch, options, launch_for(batch))
     if batch.background is not None:
         inside = log_prob(log_weights, means, covariances, replace(batch, background=None), options)
         return beside(inside, batch.background)[0]
@@ -140,6 +158,10 @@ def log_joint(
     log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT
 ) -> Tensor:
     """log alpha_j + log N(x_i | R_i m_j, T_ij), (n, k)."""
+    if is_large(batch):
+        from . import large
+
+        return large.log_joint(log_weights, means, covariances, batch, options, launch_for(batch))
     from . import densities as triton_rows
     from . import sums as triton_sums
 
@@ -155,8 +177,24 @@ def log_joint(
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def for_groups(batch: Batch, d: int) -> GroupRows:
+def is_large(batch: Batch) -> bool:
+    """Whether matrices are too large for registers."""
+    return max(batch.d, batch.p) > IN_REGISTERS
+
+
+def launch_for(batch: Batch) -> Launch:
+    """Two warps for each scheduler, a row per lane; when interpreted, few and wide programs."""
+    from .large import Launch
+
+    if interpreted():
+        return Launch(power_of_two(batch.n, 32, 1 << 30) if batch.n < 200 else 128, 2)
+    return Launch(32, 8 * multiprocessors(batch.device))
+
+
+def for_groups(batch: Batch, d: int) -> GroupRows | Batch:
     """The batch as groups pick rows from it: in tiles, on its device."""
+    if is_large(batch):
+        return batch
     from .groups import in_tiles
 
     with np.errstate(all="ignore"), torch.cuda.device_of(batch.x):
@@ -164,11 +202,13 @@ def for_groups(batch: Batch, d: int) -> GroupRows:
 
 
 def accumulate_groups(
-    log_weights: Tensor, means: Tensor, covariances: Tensor, rows: GroupRows, groups: Groups
+    log_weights: Tensor, means: Tensor, covariances: Tensor, rows: GroupRows | Batch, groups: Groups
 ) -> GroupSums:
     """The sums of every group of rows over its own components; the same bits whenever the same groups come again."""
     from .groups import sums_of_groups
 
+    if isinstance(rows, Batch):
+        return reference.accumulate_groups(log_weights, means, covariances, rows, groups)
     if means.shape[1] > LARGEST_GROUP or len(groups) == 0 or rows.batch.n == 0:
         return reference.accumulate_groups(log_weights, means, covariances, rows.batch, groups)
     parts = 2 if interpreted() else max(1, min(64, 16 * multiprocessors(rows.batch.device) // len(groups)))

@@ -1,0 +1,114 @@
+"""Gathering: the rows of a fit, from whatever a user gave: those to fit, those held out, what stands beside them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from ..catalog._open import open_source, warn_of_exact
+from ..mixture._mixture import Mixture
+from ..mixture.asking import is_path, remembered
+from ..mixture.background import Background
+from ..mixture.inflation import Inflated, Inflation
+from ..rows.batch import Batch
+from ..rows.checks import refuse_unobserved
+from ..rows.data import ArraySource, Source, as_source
+from .beside import as_background, held_out_beside
+from .inflating import choose_inflation, grouped_data, held_out_grouped
+
+log = logging.getLogger("xdeconv")
+ARRAYS = ("noise", "error", "projection", "weight", "log_prior", "label", "background")
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """The rows to fit, those held out, the background beside both, and what a model remembers of them."""
+
+    source: Source
+    held_out: Source | None
+    background: Background | None
+    facts: Mapping[str, Any]
+    inflation: Inflated | None = None
+
+
+def gathered(
+    data: Any, columns: Sequence[str] | None, arrays: Mapping[str, Any], *, hold: bool, background: Any = None,
+    labels: Any = None, mixture: Mixture | None = None, validation: Any = None, seed: int = 0,
+    inflation: Inflation | None = None,
+) -> Gathered:  # fmt: skip
+    """The rows of a fit; ``hold`` says whether a small stream may be held in memory."""
+    if columns is not None or is_path(data):
+        data = _opened(data, columns, arrays)
+    data, inflation = grouped_data(data, inflation, mixture)
+    source = as_source(data, hold, **arrays)
+    facts = remembered(data if isinstance(data, (Source, Batch)) else source)
+    if source.rows == 0:
+        raise ValueError("there are no rows to fit")
+    looked_at = isinstance(data, Source) and not isinstance(data, ArraySource)  # by itself, while it reads
+    if mixture is None and isinstance(source, ArraySource) and not looked_at:
+        refuse_unobserved(source.batch, source.labels if labels is None else labels)
+    source, beside = as_background(background, source, mixture)
+    source, wider = choose_inflation(inflation, source, source.labels if labels is None else labels, mixture)
+    source, held_out = hold_out(source, validation, seed)
+    held_out = held_out_grouped(held_out_beside(held_out, beside), wider)
+    if held_out is not None:
+        log.info("%s rows to fit, %s rows held out", f"{source.rows:,}", f"{held_out.rows:,}")
+    return Gathered(source, held_out, beside, facts, wider)
+
+
+def hold_out(source: Source, validation: Any, seed: int) -> tuple[Source, Source | None]:
+    """Training and validation sources, from whatever the user gave for validation."""
+    if validation is None:
+        return source, None
+    if isinstance(validation, (Real, str)):
+        if isinstance(validation, (bool, str)) or not 0 < float(validation) < 1:
+            raise ValueError(f"validation must be rows, or a fraction between 0 and 1, got {validation!r}")
+        return source.split(float(validation), seed)
+    held_out = _as_rows(validation)
+    if held_out.labels and source.labels and tuple(held_out.labels) != tuple(source.labels):
+        raise ValueError(f"validation is of {list(held_out.labels)} and the data of {list(source.labels)}")
+    if held_out.units and source.units and tuple(held_out.units) != tuple(source.units):
+        raise ValueError(f"validation is in {list(held_out.units)} and the data in {list(source.units)}")
+    if held_out.rows == 0:
+        raise ValueError("validation has no rows")
+    if held_out.dim != source.dim:
+        raise ValueError(f"validation has {held_out.dim} dimensions and the data {source.dim}")
+    if _noise(source) is True and _noise(held_out) is False:
+        log.warning("the data have noise and validation has none: its rows are taken as exact values")
+    return source, held_out
+
+
+def _as_rows(validation: Any) -> Source:
+    """Rows of any kind, a dict of arrays among them; a pair is what people write for it, and is refused with advice."""
+    wanted = "a fraction, a Batch, a Source, a table, or a dict of X and noise=, error=, projection=, weight="
+    if isinstance(validation, (tuple, list)) and len(validation) and np.ndim(validation[0]) > 1:
+        raise ValueError(f"validation is a {type(validation).__name__} of arrays: give dict(X=..., noise=...) instead")
+    if not isinstance(validation, Mapping) or "X" not in validation:
+        if isinstance(validation, Mapping) and set(validation) & set(ARRAYS):
+            raise ValueError(f"validation has {list(validation)} and no X: it must be {wanted}")
+        return as_source(validation)
+    unknown = [name for name in validation if name not in ("X", *ARRAYS)]
+    if unknown:
+        raise ValueError(f"validation has {unknown}, which is none of {['X', *ARRAYS]}")
+    return as_source(**{"data" if name == "X" else name: value for name, value in validation.items()})
+
+
+def _noise(source: Source) -> bool | None:
+    """Whether the rows have noise; None for a stream, whose columns say so."""
+    return source.batch.noise is not None if isinstance(source, ArraySource) else None
+
+
+def _opened(data: Any, columns: Sequence[str] | None, arrays: Mapping[str, Any]) -> Source:
+    """A catalogue, in which errors and weights are found by name; warnings name the line that called fit."""
+    given = [name for name, value in arrays.items() if value is not None]
+    if given:
+        raise ValueError(f"a table's errors are found by name: {', '.join(given)} cannot be given beside columns=. "
+                         f"To say it otherwise, fit xd.open(data, columns, {given[0]}=...)")  # fmt: skip
+    source = open_source(data, columns)
+    warn_of_exact(source, stacklevel=5)
+    return source

@@ -1,0 +1,250 @@
+"""Fitted factors on errors: what a user asked for, resolved for the rows of a fit, and their sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .. import kernels
+from ..catalog.stream import CatalogSource
+from ..kernels.options import Options
+from ..kernels.parameters import Parameters
+from ..kernels.stats import Stats
+from ..mixture.coordinates import indices
+from ..mixture.inflation import FIRST_JITTER, Inflated, Inflation
+from ..rows import checks
+from ..rows.batch import Batch
+from ..rows.data import ArraySource, Source, View
+from ..rows.grouping import Grouping, by_values
+
+JUDGED_ROWS = 1 << 14  # of a stream, that say which coordinates have errors that differ
+ALIKE = 1e-6  # of an error, relative
+
+
+def inflated_sums(
+    batch: Batch, parameters: Parameters, options: Options, inflation: Inflated
+) -> tuple[Stats, Tensor, Tensor]:
+    """The sums over rows whose errors are inflated, and slopes and certainty (m,) of the logarithms of factors."""
+    numbers = torch.zeros(2, len(inflation.values), len(inflation.of), dtype=torch.float64, device=batch.device)
+    sums = []
+    for g, part in inflation.parts(batch):
+        stats = kernels.accumulate_slopes(*parameters, part, options)
+        seen = (~part.x.isnan()).double()
+        observed = seen.sum(1) if part.weight is None else seen @ part.weight.double()
+        numbers[0, g], numbers[1, g] = inflation.derivatives(g, stats, observed)
+        sums.append(stats.without_numbers())
+    return reduce(add, sums), numbers[0].flatten(), numbers[1].flatten()
+
+
+# What a user asked for
+
+
+def grouped_data(data: Any, inflation: Any, given: Any) -> tuple[Any, Any]:
+    """The data, with groups by a column of a catalogue that is not one of its coordinates, and what is asked."""
+    if inflation is not None and not isinstance(inflation, Inflation):
+        raise ValueError(f"inflation must be an xd.Inflation(...), got {inflation!r}")
+    if not isinstance(data, CatalogSource):
+        return data, inflation
+    if inflation is None:
+        carried = given.inflation.grouping if given is not None and given.inflation is not None else None
+        known = carried is not None and carried.name in data.table.columns
+        return data.grouped(carried) if known and carried is not None else data, None
+    if not isinstance(inflation.by, str) or inflation.by in data.labels:
+        return data, inflation
+    edges = inflation.bins
+    by = by_values(inflation.by, list(data.values_of(inflation.by))) if edges is None else None
+    grouping = by or Grouping(inflation.by, tuple(edges or ()))
+    return data.grouped(grouping), replace(inflation, by=grouping, bins=None)
+
+
+@dataclass(frozen=True)
+class GroupedSource(View):
+    """A stream whose batches get their groups by one of their coordinates as they come."""
+
+    grouping: Grouping
+
+    @property
+    def read_again(self) -> bool:
+        """Compact forms of rows have no place for groups."""
+        return True
+
+    @property
+    def remote(self) -> bool:
+        return self.source.remote
+
+    def stamp(self) -> dict[str, Any]:
+        """That of the rows, and what makes groups."""
+        return {**self.source.stamp(), "group": self.grouping.as_json()}
+
+    def arranged(self, batch_rows: int | None, seed: int) -> GroupedSource:
+        """The same rows, cut otherwise."""
+        return replace(self, source=self.source.arranged(batch_rows, seed))
+
+    def batches(self, epoch: int, *, rank: int = 0, world: int = 1) -> Iterator[Batch]:
+        """One pass."""
+        return map(self._with, self.source.batches(epoch, rank=rank, world=world))
+
+    def sample(self, size: int, seed: int) -> Batch:
+        """Some rows from all over, shuffled."""
+        return self._with(self.source.sample(size, seed))
+
+    def split(self, fraction: float, seed: int) -> tuple[Source, Source]:
+        """Rows to fit, and rows to hold out."""
+        train, held = self.source.split(fraction, seed)
+        return grouped(train, self.grouping), grouped(held, self.grouping)
+
+    def sum(self, function: Callable[[Batch], Tensor], *, rank: int = 0, world: int = 1) -> Tensor:
+        """The sum of function(batch) over a rank's rows, where they live."""
+        return self.source.sum(lambda batch: function(self._with(batch)), rank=rank, world=world)
+
+    def _with(self, batch: Batch) -> Batch:
+        return with_group(batch, self.grouping)
+
+
+def with_group(batch: Batch, grouping: Grouping) -> Batch:
+    """A batch, in the user's units, with groups by one of its coordinates."""
+    assert grouping.coordinate is not None
+    index = grouping.index(batch.x[grouping.coordinate].double().cpu().numpy())
+    return replace(batch, group=torch.from_numpy(index).to(batch.device))
+
+
+def grouped(source: Source, grouping: Grouping) -> Source:
+    """Rows with groups by one of their coordinates."""
+    if isinstance(source, ArraySource):
+        return replace(source, batch=with_group(source.batch, grouping))
+    return GroupedSource(source, grouping)
+
+
+def with_groups_of(source: Source, inflation: Inflated | None) -> Source:
+    """Rows with their groups, where one of their coordinates makes them."""
+    by = None if inflation is None else inflation.grouping
+    return source if by is None or by.coordinate is None else grouped(source, by)
+
+
+def choose_inflation(
+    inflation: Inflation | None, source: Source, labels: Sequence[str] | None, given: Any
+) -> tuple[Source, Inflated | None]:
+    """The rows with their groups, and the factors to begin with; or those of the mixture that a fit starts from."""
+    if inflation is None:
+        carried = None if given is None else given.inflation
+        return with_groups_of(source, carried), carried
+    source, grouping = _groups(inflation, source, labels)
+    rows = source.batch if isinstance(source, ArraySource) else source.sample(JUDGED_ROWS, 0)
+    of = tuple(range(rows.p) if inflation.of is None else indices(list(inflation.of), _names(rows, labels), rows.p))
+    additive = _jittered(inflation, grouping)
+    begun = Inflated(((1.0,) * rows.p,) * (1 if grouping is None else len(grouping.names)), of, additive, grouping,
+                     projected=rows.projection is not None)  # fmt: skip
+    names = _names(rows, labels) or [f"x{a}" for a in range(rows.p)]
+    _refuse_rows(rows, begun, names)
+    if additive:
+        error = np.sqrt(_variances(rows).mean(1).numpy())
+        values = [[FIRST_JITTER * e if g in additive and a in of else 1.0 for a, e in enumerate(error)]
+                  for g in range(len(begun.values))]  # fmt: skip
+        begun = replace(begun, values=tuple(map(tuple, values)))
+    return source, begun
+
+
+def held_out_grouped(held_out: Source | None, inflation: Inflated | None) -> Source | None:
+    """Rows held out with their groups."""
+    if held_out is None or inflation is None or inflation.grouping is None:
+        return held_out
+    first = held_out.sample(1, 0)
+    if first.group is not None:
+        return held_out
+    if inflation.grouping.coordinate is None:
+        raise ValueError(f"errors are inflated by {inflation.grouping.name}, which the rows of validation do not have: "
+                         "give a fraction to hold out, or xd.Batch.from_arrays(..., group=...)")  # fmt: skip
+    return grouped(held_out, inflation.grouping)
+
+
+def _names(rows: Batch, labels: Sequence[str] | None) -> tuple[str, ...] | None:
+    return tuple(labels) if labels is not None and rows.projection is None else None
+
+
+def _groups(inflation: Inflation, source: Source, labels: Sequence[str] | None) -> tuple[Source, Grouping | None]:
+    by = inflation.by
+    if isinstance(by, Grouping):
+        return source if source.sample(1, 0).group is not None else grouped(source, by), by
+    if by is None:
+        if isinstance(source, ArraySource) and source.batch.group is not None:
+            return source, Grouping("group", values=tuple(range(int(source.batch.group.max()) + 1)))
+        return source, None
+    if isinstance(by, str):
+        if labels is None or by not in labels:
+            known = f"one of the coordinates {list(labels)}" if labels else "a coordinate: they have no labels"
+            raise ValueError(f"Inflation(by={by!r}) is not {known}; for another column, open the table with "
+                             "xd.open(table, columns) or columns=")  # fmt: skip
+        place = list(labels).index(by)
+        if inflation.bins is None and not isinstance(source, ArraySource):
+            raise ValueError(f"Inflation(by={by!r}) of a stream needs bins=")
+        if inflation.bins is None:
+            assert isinstance(source, ArraySource)
+            return _made(source, by_values(by, source.batch.x[place].numpy(), place))
+        return _made(source, Grouping(by, tuple(inflation.bins), coordinate=place))
+    if not isinstance(source, ArraySource):
+        raise ValueError("Inflation(by=...) of a stream must be the name of a column")
+    values = np.asarray(by)
+    if values.shape != (source.rows,):
+        raise ValueError(f"Inflation(by=...) must have one value per row ({source.rows}), got shape {values.shape}")
+    grouping = Grouping("by", tuple(inflation.bins)) if inflation.bins is not None else by_values("by", values)
+    group = checks.group(grouping.index(values), source.rows)
+    return replace(source, batch=replace(source.batch, group=group)), grouping
+
+
+def _made(source: Source, grouping: Grouping) -> tuple[Source, Grouping]:
+    return grouped(source, grouping), grouping
+
+
+def _jittered(inflation: Inflation, grouping: Grouping | None) -> tuple[int, ...]:
+    """The groups that have jitters."""
+    if not inflation.jitter or grouping is None:
+        return ()
+    known: Sequence[Any] = grouping.values if not grouping.edges else range(len(grouping.names))
+    unknown = [value for value in inflation.jitter if value not in known]
+    if unknown:
+        raise ValueError(f"Inflation(jitter={unknown}) names no group: they are {list(known)}")
+    found = tuple(sorted({list(known).index(value) for value in inflation.jitter}))
+    if len(found) == len(known):
+        raise ValueError("all groups have a jitter, which widens components alike: no row can tell the two apart "
+                         "unless one group has none")  # fmt: skip
+    return found
+
+
+def _variances(rows: Batch) -> Tensor:
+    """Variances (p, n) of rows, zero where there are none."""
+    if rows.noise is None:
+        return torch.zeros(rows.p, rows.n, dtype=torch.float64)
+    lines = [a * (a + 3) // 2 for a in range(rows.p)] if rows.full else list(range(rows.p))
+    return rows.noise[lines].double().expand(-1, rows.n)
+
+
+def _refuse_rows(rows: Batch, begun: Inflated, names: Sequence[str]) -> None:
+    """Refuse factors that rows cannot tell: of no errors, or of errors that are all alike."""
+    if begun.projected and rows.p > rows.d:
+        raise ValueError("inflation of rows with more values than coordinates is not known: their noise is turned")
+    if begun.projected and begun.additive:
+        raise ValueError("a jitter of projected rows is not known: give factors alone")
+    if begun.projected and begun.grouping is not None and begun.grouping.coordinate is not None:
+        raise ValueError("projected rows have no coordinates of their own to go by: give by= as an array")
+    variances, seen = _variances(rows), ~rows.x.isnan()
+    group = torch.zeros(rows.n, dtype=torch.int64) if len(begun.values) == 1 else begun.group_of(rows)
+    for a in begun.of:
+        if not bool(((variances[a] > 0) & seen[a]).any()):
+            raise ValueError(f"{names[a]} has no errors, and nothing to inflate: give them, or Inflation(of=[...]) "
+                             "without it")  # fmt: skip
+        plain = [g for g in range(len(begun.values)) if g not in begun.additive]
+        if not any(_differ(variances[a][seen[a] & (group == g)]) for g in plain):
+            raise ValueError(f"the errors of {names[a]} are all alike: a factor on them and the widths of components "
+                             "widen rows alike, and no row can tell the two apart; leave it out by Inflation(of=[...])"
+                             ", or give errors of each row")  # fmt: skip
+
+
+def _differ(variances: Tensor) -> bool:
+    return len(variances) > 1 and float(variances.max()) > (1 + ALIKE) * float(variances.min())

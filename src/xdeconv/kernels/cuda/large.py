@@ -1,0 +1,279 @@
+"""More than ten dimensions on a GPU: rows filled up to whole blocks, the log-densities of all pairs, then their sums.
+
+Where one noise serves all rows, a pair costs d^2 operations instead of d^3: rows are whitened by matrix products.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...rows.batch import Batch, packed_size
+from ..options import Options
+from ..stats import Stats
+from .densities import NEGLIGIBLE
+from .panels import joint_kernel, moments_kernel
+
+SIDE = (
+    4  # of a block; 8 would load half as much, and takes ten times as long to compile (20 to 70 s in place of 2 to 4)
+)
+NUMBERS = 1 << 28  # of pairs or of noise, that are in memory at a time
+ROOM = 1 << 31  # bytes of memory that programs work in
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Rows of a program, and programs that run at a time."""
+
+    lanes: int
+    programs: int
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows as kernels read them: observed values filled up to whole blocks, gaps masked, the row axis last.
+
+    x (p, n); seen (p, n) or nothing; S packed (p (p + 1) / 2, n) or diagonal (p, n), the identity where nothing is
+    observed; R (p, d, n) or nothing; constant (n,), what log-densities have beside those of standard normal values.
+    """
+
+    x: Tensor
+    seen: Tensor | None
+    S: Tensor
+    full: bool
+    R: Tensor | None
+    constant: Tensor
+
+    @property
+    def flags(self) -> dict[str, int]:
+        """The constants of a kernel."""
+        noise, masked = 2 if self.full else 1, int(self.seen is not None and self.R is None)
+        return {"NOISE": noise, "MASKED": masked, "PROJECTED": int(self.R is not None), "SIDE": SIDE}
+
+
+@dataclass(frozen=True)
+class Components:
+    """log alpha (k,), m (k, d) and V (k, d, d), filled up to whole blocks with zeros."""
+
+    log_weights: Tensor
+    means: Tensor
+    covariances: Tensor
+
+
+def accumulate(
+    log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options, launch: Launch
+) -> Stats:
+    """The five sums over the rows of a batch."""
+    k, d = means.shape
+    total = Stats.zeros(k, d, batch.device)
+    for part in _slices(batch, k):
+        pairs = _pairs_of(log_weights, means, covariances, part, launch)
+        joint = with_prior(pairs.log_joint(), part)
+        density = log_density(joint, part)
+        weight = torch.ones_like(density) if part.weight is None else part.weight
+        share = torch.where(joint == -torch.inf, 0.0, (joint - density).exp())
+        if options.skip:
+            share = torch.where(share < NEGLIGIBLE[batch.dtype] / k, 0.0, share)
+        share = share * weight
+        g, G = pairs.moments(share)
+        q = share.sum(1, dtype=torch.float64)
+        sums = torch.stack([weight.double().sum(), (weight.double() * density.double()).sum()])
+        total = total + Stats(torch.cat([sums, q, g.flatten(), G.flatten()]), k, d)
+    return total
+
+
+def log_prob(
+    log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options, launch: Launch
+) -> Tensor:
+    """Log-density of each row (n,)."""
+    return torch.cat([
+        log_density(with_prior(_pairs_of(log_weights, means, covariances, part, launch).log_joint(), part), part)
+        for part in _slices(batch, len(means))
+    ])  # fmt: skip
+
+
+def log_joint(
+    log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options, launch: Launch
+) -> Tensor:
+    """log alpha_j + log N(x_i | R_i m_j, T_ij), (n, k)."""
+    return torch.cat([
+        with_prior(_pairs_of(log_weights, means, covariances, part, launch).log_joint(), part).T
+        for part in _slices(batch, len(means))
+    ])  # fmt: skip
+
+
+def with_prior(joint: Tensor, batch: Batch) -> Tensor:
+    """Log-priors added to (k, n); a pair that a prior of -inf rules out is -inf, whatever its component is."""
+    if batch.log_prior is None:
+        return joint
+    prior = (batch.log_prior if batch.label is None else batch.log_prior[batch.label]).T
+    return torch.where(prior == -torch.inf, -torch.inf, joint + prior)
+
+
+def log_density(joint: Tensor, batch: Batch) -> Tensor:
+    """Log-density of each row (n,), with the background where there is one."""
+    inside = joint.logsumexp(0)
+    return inside if batch.background is None else torch.logaddexp(inside, batch.background.to(inside.dtype))
+
+
+def _slices(batch: Batch, k: int) -> Iterator[Batch]:
+    """Rows whose pairs and noise fit in memory."""
+    yield from batch.chunks(max(1, NUMBERS // (4 * k + 2 * packed_size(batch.p) + batch.p * batch.d)))
+
+
+def _pairs_of(
+    log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, launch: Launch
+) -> Blocks | Whitened:
+    log_weights, means, covariances = (t.to(batch.device) for t in (log_weights, means, covariances))
+    if batch.shared:
+        return Whitened.of(log_weights, means, covariances, batch)
+    return Blocks.of(log_weights, means, covariances, batch, launch)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """All pairs of some rows with noise, gaps or a view of their own."""
+
+    components: Components
+    rows: Rows
+    launch: Launch
+    n: int
+    d: int
+
+    @classmethod
+    def of(cls, log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, launch: Launch) -> Blocks:
+        k, d = means.shape
+        latent = _up(d, SIDE)
+        m, V = batch.x.new_zeros(k, latent), batch.x.new_zeros(k, latent, latent)
+        m[:, :d], V[:, :d, :d] = means, covariances
+        components = Components(log_weights.to(batch.dtype).contiguous(), m, V)
+        return cls(components, rows_of(batch, launch.lanes), launch, batch.n, d)
+
+    def log_joint(self) -> Tensor:
+        """log alpha N (k, n)."""
+        k, padded = len(self.components.means), self.rows.x.shape[1]
+        joint = self.rows.x.new_empty(k, padded)
+        room, programs, numbers = self._room(padded // self.launch.lanes * k, moments=False)
+        joint_kernel[(programs,)](
+            self.components.log_weights, self.components.means, self.components.covariances, *self._read(), room,
+            joint, k, padded, *self._sizes(), numbers, LANES=self.launch.lanes, **self.rows.flags, num_warps=1,
+            enable_fp_fusion=False,
+        )  # fmt: skip
+        return joint[:, : self.n] - self.rows.constant
+
+    def moments(self, share: Tensor) -> tuple[Tensor, Tensor]:
+        """g (k, d) and G (k, d, d), float64, of rows with shares (k, n) of them."""
+        (k, n), (observed, latent), padded = share.shape, self._sizes(), self.rows.x.shape[1]
+        shares = self.rows.x.new_zeros(k, padded)
+        shares[:, :n] = share
+        chunk = self.launch.lanes * max(1, -(-padded // self.launch.lanes) * k // (4 * self.launch.programs))
+        chunks = -(-padded // chunk)
+        out = shares.new_empty(chunks, k, latent + packed_size(latent))
+        room, programs, numbers = self._room(chunks * k, moments=True)
+        moments_kernel[(programs,)](
+            shares, self.components.means, self.components.covariances, *self._read(), room, out, k, padded, observed,
+            latent, numbers, chunk, LANES=self.launch.lanes, **self.rows.flags, num_warps=1, enable_fp_fusion=False,
+        )  # fmt: skip
+        sums = out.sum(0, dtype=torch.float64)
+        a, b = torch.tril_indices(self.d, self.d, device=out.device)
+        G = sums.new_zeros(k, self.d, self.d)
+        G[:, a, b] = G[:, b, a] = sums[:, latent:][:, a * (a + 1) // 2 + b]
+        return sums[:, : self.d], G
+
+    def _read(self) -> tuple[Tensor, ...]:
+        """The rows in the order of a kernel's arguments; x stands for what is absent."""
+        rows = self.rows
+        return rows.x, rows.x if rows.seen is None else rows.seen, rows.S, rows.x if rows.R is None else rows.R
+
+    def _sizes(self) -> tuple[int, int]:
+        """Observed and latent dimensions, filled up."""
+        return self.rows.x.shape[0], self.components.means.shape[1]
+
+    def _room(self, tasks: int, moments: bool) -> tuple[Tensor, int, int]:
+        """Memory to work in, how many programs it serves, and the numbers of each program's lane."""
+        observed, latent = self._sizes()
+        numbers = observed * (observed + 1) + (observed * latent if self.rows.R is not None else 0)
+        numbers += latent * (observed + 2 + latent) if moments else 0
+        size = numbers * self.launch.lanes
+        programs = max(1, min(tasks, self.launch.programs, ROOM // (size * self.rows.x.element_size())))
+        return self.rows.x.new_empty(programs * size), programs, numbers
+
+
+def rows_of(batch: Batch, lanes: int) -> Rows:
+    """A batch in the form that kernels read; rows and values that fill it up have unit noise and nothing observed."""
+    p, n, observed, padded = batch.p, batch.n, _up(batch.p, SIDE), _up(batch.n, lanes)
+    there = torch.zeros(observed, padded, dtype=torch.bool, device=batch.device)
+    there[:p, :n] = ~batch.x.isnan()
+    seen = there.to(batch.dtype)
+    x = batch.x.new_zeros(observed, padded)
+    x[:p, :n] = torch.where(there[:p, :n], batch.x, 0.0)
+    full = batch.full
+    a, b = torch.tril_indices(observed, observed, device=batch.device) if full else [torch.arange(observed)] * 2
+    S = batch.x.new_zeros(len(a), padded)
+    if batch.noise is not None:
+        S[: len(batch.noise), :n] = batch.noise
+        S = S * seen[a] * seen[b]
+    on_diagonal = (a == b).nonzero()[:, 0]
+    S[on_diagonal] += 1 - seen
+    R = None
+    if batch.projection is not None:
+        R = batch.x.new_zeros(observed, _up(batch.d, SIDE), padded)
+        R[:p, : batch.d, :n] = batch.projection * seen[:p, None, :n]
+    return Rows(x, seen if batch.missing else None, S, full, R, _constant(batch, there[:p, :n]))
+
+
+def _constant(batch: Batch, there: Tensor) -> Tensor:
+    """(n,): half of log 2 pi and the logarithm of the unit, of every value that is observed."""
+    unit = torch.zeros(batch.p, dtype=torch.float64, device=batch.device) if batch.scale is None else batch.scale.log()
+    return ((unit + 0.5 * math.log(2 * math.pi)) @ there.double()).to(batch.dtype)
+
+
+@dataclass(frozen=True)
+class Whitened:
+    """All pairs of rows that share one noise: z = W (x - m) with W = L^-1, once per component."""
+
+    log_weights: Tensor
+    means: Tensor
+    whitening: Tensor
+    batch: Batch
+
+    @classmethod
+    def of(cls, log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch) -> Whitened:
+        T = covariances.double() + batch.covariance().double()
+        L, failed = torch.linalg.cholesky_ex(T)
+        L = torch.where((failed > 0)[:, None, None], torch.nan, L)
+        eye = torch.eye(len(T[0]), dtype=T.dtype, device=T.device).expand_as(T)
+        offset = log_weights.double() - L.diagonal(dim1=1, dim2=2).log().sum(1)
+        return cls(offset, means.double(), torch.linalg.solve_triangular(L, eye, upper=False), batch)
+
+    def log_joint(self) -> Tensor:
+        """log alpha N (k, n)."""
+        there = torch.ones_like(self.batch.x, dtype=torch.bool)
+        lines = [-0.5 * (self._z(j) ** 2).sum(0) + self.log_weights[j].to(there.device) for j in self._each()]
+        return torch.stack(lines).to(self.batch.dtype) - _constant(self.batch, there)
+
+    def moments(self, share: Tensor) -> tuple[Tensor, Tensor]:
+        """g (k, d) and G (k, d, d), float64, of rows with shares (k, n) of them."""
+        first, second = [], []
+        for j in self._each():
+            z = self._z(j)
+            first.append((z @ share[j]).double())
+            second.append(((z * share[j]) @ z.T).double())
+        q, W = share.sum(1, dtype=torch.float64), self.whitening
+        spread = torch.stack(second) - torch.diag_embed(q[:, None].expand(-1, W.shape[1]))
+        return (W.mT @ torch.stack(first)[..., None])[..., 0], W.mT @ spread @ W
+
+    def _each(self) -> range:
+        return range(len(self.means))
+
+    def _z(self, j: int) -> Tensor:
+        kind = self.batch.dtype
+        return self.whitening[j].to(kind) @ (self.batch.x - self.means[j].to(kind)[:, None])
+
+
+def _up(n: int, unit: int) -> int:
+    return max(1, -(-n // unit)) * unit
