@@ -69,7 +69,7 @@ def test_starts_that_are_far_behind_and_hardly_gain_go_early(monkeypatch):
     found = contest(lambda number: alike if number else good, batch, 3, 2)
     assert len(found) == 1
     torch.testing.assert_close(found[0].means, good.means, atol=0.2, rtol=0)
-    assert counted == [16] * LOOK + [2] * LOOK + [1] * (HEATS[0][0] - 2 * LOOK)  # gains are known at the second look
+    assert counted == [16] * 2 * LOOK + [1] * (HEATS[0][0] - 2 * LOOK)  # gains are known at the second look
 
 
 def test_starts_that_are_close_stay_to_the_end():

@@ -24,7 +24,7 @@ from .trials import em_step
 PAIRS = 100_000  # of row and component that a pass of all starts may cost
 MOST_STARTS = 24
 SAME = 0.1  # nats: of starts that are no further apart, one is enough
-HEATS = ((20, 8), (40, 3))  # passes, and how many starts continue after them
+HEATS = ((20, 8), (40, 4), (140, 3))  # passes, and how many starts continue after them
 LOOK = 5  # passes after which starts that are out of the running go
 CLOSE = 20.0  # nats behind the best that say nothing yet
 CATCH_UP = 4.0  # times what it has just gained that a start may be behind
@@ -88,7 +88,8 @@ def _look(parameters: Parameters, before: Tensor, rows: kernels.RowsForGroups, a
     nat = total / n  # weights may have any unit
     behind, gained = ((value[0] - value).nan_to_num(0.0), (value - before[best]).nan_to_num(0.0))
     running = behind < torch.maximum(CATCH_UP * gained, torch.tensor(CLOSE * nat))
-    unlike = value.diff(prepend=value.new_full((1,), torch.inf)).abs() > SAME * nat
+    apart = value.diff(prepend=value.new_full((1,), torch.inf)).abs()
+    unlike = torch.maximum(apart, gained) > SAME * nat  # two may meet on their ways
     chosen = best[running & unlike]
     return parameters.pick(chosen.to(parameters.means.device)), value[running & unlike]
 
