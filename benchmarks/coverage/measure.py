@@ -60,8 +60,9 @@ def by_bootstrap(draws: int) -> Errors:
     """Standard deviations of draws."""
 
     def found(batch: xd.Batch, mixture: xd.Mixture) -> tuple[np.ndarray, int]:
-        errors = xd.bootstrap(batch, mixture, draws=draws).standard_errors()
-        return flat(errors.weights, errors.means, errors.covariances), 0
+        drawn = xd.bootstrap(batch, mixture, draws=draws)
+        errors = drawn.standard_errors()
+        return flat(errors.weights, errors.means, errors.covariances), len(drawn.notes)
 
     return found
 
@@ -87,7 +88,7 @@ def line(way: str, kind: str, records: list[dict[str, Any]]) -> list[str]:
     covered = [f"{100 * s:.1f} +- {100 * e:.1f}" for s, e in zip(shares, scatter, strict=True)]
     open_ = 100 * (1 - known / max(sum(record["of"] for record in records), 1))
     noted = 100 * np.mean([record["notes"] > 0 for record in records])
-    return [way, kind, str(len(records)), *covered, f"{open_:.1f}", f"{noted:.0f}" if way == "errors" else ""]
+    return [way, kind, str(len(records)), *covered, f"{open_:.1f}", f"{noted:.0f}"]
 
 
 def table(records: list[dict[str, Any]]) -> str:

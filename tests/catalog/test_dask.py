@@ -40,6 +40,7 @@ def test_a_fit_equals_that_of_the_same_rows(stars, frame):
     assert abs(there.loglik - here.loglik) < 1e-10
 
 
+@pytest.mark.slow
 def test_no_pass_fetches_rows(frame, monkeypatch):
     source = xd.open(frame, columns=COLUMNS, where="ruwe < 1.1", memory=False)
     start = xd.fit(source, 2, method=xd.EM(), epochs=1, device="cpu").mixture
@@ -52,6 +53,7 @@ def test_no_pass_fetches_rows(frame, monkeypatch):
     assert fit.history[1].loglik > fit.history[0].loglik
 
 
+@pytest.mark.slow
 def test_defaults_with_moves_and_validation(frame):
     fit = xd.fit(frame, columns=COLUMNS, components=3, validation=0.2, epochs=6, cache="none", device="cpu")
     assert np.isfinite(fit.validation)

@@ -144,6 +144,7 @@ def test_units_of_every_file_count(kind, tmp_path):
         values(files)
 
 
+@pytest.mark.filterwarnings("ignore:.*does not say the units of x")
 @pytest.mark.parametrize("kind", WRITERS)
 def test_a_second_file_without_a_column_is_named(kind, tmp_path):
     WRITERS[kind](tmp_path / f"a.{kind}", "mas", np.array([1.0, 2.0]))
@@ -485,3 +486,32 @@ def test_a_column_whose_name_was_damaged_is_not_just_gone(tmp_path):
     (tmp_path / "a.npz").write_bytes(content[:at] + b"x_error.nqy" + content[at + 11 :])
     with pytest.raises(ReadError, match=r"a\.npz is damaged or not a NumPy file: it holds 'x_error\.nqy'"):
         values(tmp_path / "a.npz")
+
+
+SHORT = [RuntimeError("can't start new thread"), pa.ArrowMemoryError("malloc of size 9 failed")]
+
+
+@pytest.mark.parametrize("problem", SHORT, ids=["threads", "Arrow"])
+def test_a_file_is_not_blamed_where_memory_is_short(tmp_path, monkeypatch, problem):
+    pq.write_table(pa.table({"x": [1.0, 2.0], "x_error": [0.1, 0.1]}), tmp_path / "rows.parquet")
+
+    def fails(*_, **__):
+        raise problem
+
+    monkeypatch.setattr(pq, "read_metadata", fails)
+    with pytest.raises((MemoryError, OSError), match=r"not enough memory to read|needs more memory than there is, or"):
+        xd.open(tmp_path / "rows.parquet", ["x"])
+
+
+def test_a_file_without_units_beside_one_with_units_is_said(tmp_path):
+    from xdeconv.catalog.readers.arrow import with_units
+
+    table = pa.table({"x": [1.0, 2.0], "x_error": [0.1, 0.1], "other": [1.0, 1.0]})
+    schema = with_units(table.schema, {"x": "mas", "x_error": "mas", "other": "km"})
+    pq.write_table(table.cast(schema), tmp_path / "a.parquet")
+    pq.write_table(table, tmp_path / "b.parquet")
+    with pytest.warns(UserWarning, match=r"b\.parquet does not say the units of x, x_error, .*unit=\{'x': 'mas'\}"):
+        source = xd.open(tmp_path, ["x"])
+    assert "b.parquet does not say the units of x, x_error" in source.notes[0]
+    assert xd.open(tmp_path, ["x"], unit={"x": "mas", "x_error": "mas"}).notes == ()
+    assert xd.open(tmp_path / "b.parquet", ["x"]).notes == ()

@@ -132,7 +132,7 @@ def test_as_a_feature_among_others():
         open_catalog(table, ["U", "V"], derive="velocities")
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", [True, False])
 def test_a_fit_of_a_table_is_that_of_arrays(memory):
     table = stars(600, without=0.5)

@@ -12,6 +12,7 @@ import xdeconv as xd
 from xdeconv.catalog import hipparcos
 from xdeconv.cli import velocities as demo
 from xdeconv.cli.velocities_shown import tell
+from xdeconv.cli.velocity_groups import ONE_PLACE
 from xdeconv.mixture.modes import climb, find_maxima, log_density, log_excess, one_gaussian
 
 
@@ -49,6 +50,7 @@ def test_velocities_near_the_sun_are_the_known_ones(found):
     np.testing.assert_allclose(np.sqrt(np.diagonal(whole.covariances[0])), [32, 22, 15], rtol=0.15)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epochs", "least"), [(20, -1.0), (60, -0.1)])
 def test_prediction_gains_no_more_than_the_truth(epochs, least):
     """However short the fit: a Gaussian that has not converged would be too easy to beat."""
@@ -82,10 +84,11 @@ def test_one_gaussian_gains_nothing_from_more_components():
     assert demo.predict_other(sky, demo.Settings(epochs=10, starts=1, moves="none")).gain < 0.005
 
 
+@pytest.mark.slow
 def test_where_seeds_end_is_told(found):
     """Seeds that end apart are said to, and a fit ends where it ended before."""
     result, _ = found
-    apart = replace(result, spread=2 * demo.ONE_PLACE)
+    apart = replace(result, spread=2 * ONE_PLACE)
     assert not apart.one_place
     told = io.StringIO()
     tell(apart, Console(file=told, width=300))

@@ -44,7 +44,8 @@ FIT = ("fit", "rows.parquet", "-c", "x,y", "-k", "1", "--epochs", "1", "--moves"
     [
         (ValueError("a"), 1), (ImportError("a"), 1), (FileNotFoundError(2, "gone", "file"), 3), (EOFError("cut"), 3),
         (ZeroDivisionError("a"), 4), (KeyError("a"), 5), (MemoryError(), 5), (RecursionError("deep"), 5),
-        (KeyboardInterrupt(), 130), (Stop(130, "a"), 130),
+        (KeyboardInterrupt(), 130), (Stop(130, "a"), 130), (OSError(12, "Cannot allocate memory"), 5),
+        (RuntimeError("can't start new thread"), 5),
     ],
 )  # fmt: skip
 def test_every_problem_has_a_documented_code_and_one_line(problem, code):
@@ -323,3 +324,17 @@ def test_an_error_does_not_show_a_whole_long_expression(here, call):
     code, _, err = call(*FIT, "--where", "(" * 5000)
     assert code == 1
     assert len(err) < 500
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [MemoryError(), RuntimeError("can't start new thread"), OSError(12, "Cannot allocate memory", "rows.parquet"),
+     RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 80 bytes")],
+)  # fmt: skip
+def test_too_little_memory_is_said_to_be_that(capsys, problem):
+    from xdeconv.cli.app import _end
+
+    assert _end(problem, False) == 5
+    said = capsys.readouterr().err
+    assert said.startswith("xdeconv: there is not enough memory")
+    assert "--traceback" not in said

@@ -156,3 +156,45 @@ def test_tails_by_one_command(here, call):
     assert call(*words, "--tails", "fit")[0] == 0
     assert "Student's t, nu = " in call("info", "m.safetensors")[1]
     assert call(*words, "--force", "--tails", "many")[0] == 2
+
+
+def test_cuts_are_words_of_the_command(call, tmp_path):
+    """The model says what was cut, and the score is given that rows were kept."""
+    rng = np.random.default_rng(0)
+    error = rng.uniform(0.2, 1.0, size=2000)
+    parallax = rng.normal(3.0, 1.0, size=2000) + error * rng.normal(size=2000)
+    kept = parallax > 4 * error
+    table, model = tmp_path / "stars.parquet", tmp_path / "model.safetensors"
+    pq.write_table(pa.table({"parallax": parallax[kept], "parallax_error": error[kept]}), table)
+    words = ("fit", table, "-c", "parallax", "-k", "1", "-o", model, "--validation", "0")
+    code, told, _ = call(*words, "--selection", "parallax_over_error > 4")
+    assert code == 0
+    mixture = xd.load(model)
+    assert abs(mixture.means[0, 0] - 3.0) < 0.15
+    assert "selection: parallax / error > 4" in call("info", model)[1]
+    score = float(call("score", model, table)[1].split()[-1])
+    assert abs(score - float(told.split()[2])) < 1e-4
+    call("score", model, table, "--per-row", tmp_path / "rows.parquet")
+    assert abs(np.mean(pq.read_table(tmp_path / "rows.parquet")["log_likelihood"].to_numpy()) - score) < 1e-4
+    code, _, said = call(*words, "--force", "--selection", "parallax_over_error = 4")
+    assert code == 2
+    assert "NAME > NUMBER" in said
+
+
+def test_rows_of_a_store_that_nothing_names_are_said_to_be_shuffled(here, call):
+    assert call("prepare", "rows.parquet", "bare", "-c", "x,y")[0] == 0
+    assert call("prepare", "rows.parquet", "named", "-c", "x,y", "--keep", "id")[0] == 0
+    _, _, err = call("members", "both.safetensors", "bare", "-o", "m.parquet")
+    assert "the rows of bare are shuffled, and nothing tells which is which: prepare --keep" in err
+    _, _, err = call("members", "both.safetensors", "named", "-o", "n.parquet")
+    assert "shuffled" not in err
+    found, right = columns("n.parquet"), xd.load("both.safetensors").responsibilities(batch())
+    np.testing.assert_allclose(found["p_0"], right[found["id"].astype(int), 0], rtol=1e-9)
+
+
+def test_a_background_that_is_neither_a_box_nor_a_file_is_told_what_to_write(here, call):
+    code, _, err = call("fit", "rows.parquet", "-c", "x,y", "-k", "1", "-o", "m.safetensors", "--background", "uniform")
+    assert code == 2
+    assert "there is no file uniform: give a model's file, or a box such as x=LOW:HIGH,y=LOW:HIGH" in " ".join(
+        err.split()
+    )

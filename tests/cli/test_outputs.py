@@ -53,6 +53,7 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("words", INPUTS_AS_OUTPUTS, ids=" ".join)
 def test_an_output_that_is_an_input_is_refused(here, call, words):
     before = contents(here)

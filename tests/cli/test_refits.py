@@ -49,6 +49,7 @@ def test_a_file_is_read_as_the_fit_read_it(here):
     assert not np.allclose(xd.bootstrap("rows.parquet", mixture, draws=3).means, found)  # the rows that are not good
 
 
+@pytest.mark.slow
 def test_the_weight_of_a_background_has_an_error_too(tmp_path, monkeypatch, call):
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)

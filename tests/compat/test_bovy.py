@@ -130,6 +130,7 @@ def test_moves_find_what_em_misses(options):
     np.testing.assert_allclose(np.sort(moved[1][:, 0]), [-10, 0, 10], atol=0.2)
 
 
+@pytest.mark.slow
 def test_moves_leave_what_is_held_alone():
     rng = np.random.default_rng(1)
     X = np.concatenate([rng.normal(m, 0.5, size=(150, 1)) for m in (-10.0, 0.0, 10.0)] + [rng.normal(29, 1, (150, 1))])

@@ -13,17 +13,8 @@ NEAR = xd.Mixture([0.5, 0.5], [[0, 0], [0, 6]], [0.2 * np.eye(2)] * 2)
 FAR = xd.Mixture([1.0], [[1.5, 3]], [0.5 * np.eye(2)])
 
 
-# Repeated rows look like rounded values, which get a stronger prior than rows that weigh as much.
-REPEATED = {
-    "check_sample_weight_equivalence_on_dense_data": "the default prior knows rounded columns by repeated values"
-}
-
-
 @pytest.mark.slow
-@parametrize_with_checks(
-    [XDClassifier(max_iter=20, tol=0), XDClassifier(max_iter=20, tol=0, reg_covar=1e-6)],
-    expected_failed_checks=lambda estimator: REPEATED if estimator.reg_covar is None else {},
-)
+@parametrize_with_checks([XDClassifier(max_iter=20, tol=0), XDClassifier(max_iter=20, tol=0, reg_covar=1e-6)])
 @pytest.mark.filterwarnings("ignore")
 def test_scikit_learns_checks(estimator, check):
     check(estimator)

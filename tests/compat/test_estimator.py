@@ -72,6 +72,7 @@ def test_names_of_columns_travel():
     assert model.mixture_.labels == ("a", "b")
 
 
+@pytest.mark.slow
 def test_grid_search():
     X, _ = rows()
     search = GridSearchCV(XDGMM(random_state=0, max_iter=20, tol=0), {"n_components": [1, 2]}, cv=2).fit(X)
@@ -95,6 +96,7 @@ def test_every_fitted_attribute_of_gaussian_mixture_is_there():
     assert [name for name in wanted if not hasattr(ours, name)] == []
 
 
+@pytest.mark.slow
 def test_bounds_and_iterations_are_those_of_the_best_start():
     X, S = rows()
     model = XDGMM(5, random_state=3, n_init=3, max_iter=4, tol=0, init_params="random").fit(X, noise=S)

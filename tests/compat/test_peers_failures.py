@@ -64,7 +64,7 @@ def test_variance_one_far_from_zero(far, standardize):
     assert moved.loglik == pytest.approx(near.loglik, rel=1e-6)
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("moves", ["auto", "bovy"])
 def test_moves_with_diagonal_errors_of_projected_rows(moves):
     rng = np.random.default_rng(3)
@@ -83,6 +83,7 @@ def test_dead_components_come_back_to_life():
     assert revived.mixture.weights.min() > 0.3
 
 
+@pytest.mark.slow
 def test_fits_in_threads_do_not_mix():
     alone = [xd.fit(X, 2, noise=S, seed=seed, epochs=4, tol=0).mixture.means for seed in range(4)]
     found: dict[int, np.ndarray] = {}

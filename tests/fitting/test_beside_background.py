@@ -68,6 +68,7 @@ def test_the_search_sees_it():
     assert abs(found.mixture.background_weight - 0.5) < 0.03
 
 
+@pytest.mark.slow
 def test_log_densities_per_row_are_the_same_fit():
     X, S = rows(1000)
     density = BOX.log_density(xd.Batch.from_arrays(X, S)).numpy()
@@ -132,6 +133,7 @@ def test_studies(tmp_path):
     assert 0.002 < np.std(shares) < 0.05
 
 
+@pytest.mark.slow
 def test_the_estimator():
     X, S = rows()
     model = xd.XDGMM(2, background=BOX, random_state=0).fit(X, noise=S)

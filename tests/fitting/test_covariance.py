@@ -48,6 +48,7 @@ def test_a_whole_fit_has_the_structure(word, tmp_path):
     assert result.mixture.condition({1: 0.0}).structure == "full"
 
 
+@pytest.mark.slow
 def test_the_right_structure_wins_on_rows_held_out():
     held_out = dict(zip(("X", "error"), rows(seed=1, n=3000), strict=True))
     scores = {}

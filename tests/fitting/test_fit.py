@@ -457,6 +457,7 @@ def test_tables_of_errors_follow_the_columns_of_the_data():
         xd.fit(table, 2, validation=pandas.DataFrame(X, columns=["b", "a"]), epochs=2)
 
 
+@pytest.mark.slow
 def test_projected_rows_far_from_zero():
     X, _ = noisy_rows(300)
     result = xd.fit(X + 1e8, 2, error=[0.1, 0.1], projection=np.tile(np.eye(2), (300, 1, 1)), epochs=5)
@@ -471,6 +472,7 @@ def test_rows_far_from_zero_are_centred_before_they_are_cast(standardize, device
     assert [note for note in result.notes if "weak prior" not in note] == []
 
 
+@pytest.mark.slow
 def test_a_restart_that_was_rescued_leaves_no_trace_in_the_next(monkeypatch):
     from xdeconv.fitting import loop
 
@@ -574,3 +576,17 @@ def test_long_streams_are_fitted_in_batches_unless_their_rows_live_elsewhere(dev
     stream = xd.open(table, ["x"], memory=False)
     stream.tally.rows[(None, None)] = MANY_ROWS["cpu"] + 1
     assert in_batches(stream, here)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [({"moves": "none"}, "fitting 60 rows by EM, without moves"), ({}, "fitting 60 rows by EM, with moves"),
+     ({"tails": 4.0}, "fitting 60 rows by EM, without moves"),
+     ({"moves": "none", "batch_rows": 20}, "fitting 60 rows by EM, 20 rows per step, without moves"),
+     ({"moves": "none", "method": xd.SGD(), "batch_rows": 9}, "60 rows by SGD, 9 rows per step, without moves")],
+)  # fmt: skip
+def test_a_fit_says_what_it_does(words, said, caplog):
+    X = np.random.default_rng(0).normal(size=(60, 1))
+    with caplog.at_level("INFO", "xdeconv"):
+        xd.fit(X, 2, error=[0.1], epochs=1, **words)
+    assert any(said in message for message in caplog.messages)

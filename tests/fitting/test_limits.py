@@ -34,7 +34,18 @@ def test_noise_wider_than_everything_and_than_components():
     found = notes(TRUTH, 100_000, [0.1, 16.0])
     assert found == ["the noise of b is 4.0 times as wide as its true values: little is left to see"]
     found = notes(TRUTH, 1000, [0.1, 16.0])
-    assert found[1] == "the noise of b hides the width of components 0, 1: xd.errors tells how well it is known"
+    assert found[1] == "noise hides the width of components 0, 1 in b: xd.errors tells how well it is known"
+
+
+def test_many_hidden_widths_are_one_line():
+    V = np.tile(np.eye(3), (8, 1, 1))
+    V[0, 2, 2] = 1e4
+    many = xd.Mixture(np.full(8, 1 / 8), np.zeros((8, 3)), V, labels=["a", "b", "c"])
+    rows = as_source(many.sample(4000, seed=0, noise=[16.0] * 3), noise=[16.0] * 3)
+    far, hidden = cannot_tell(many, rows)
+    assert far == "the noise of a, b is 4.0, 4.0 times as wide as its true values: little is left to see"
+    assert hidden == ("noise hides the width of components 0, 1, 2, 3, 4 and 3 more in a, b; of components 1, 2, 3, 4, "
+                      "5 and 2 more in c: xd.errors tells how well it is known")  # fmt: skip
 
 
 def test_a_fit_says_so():

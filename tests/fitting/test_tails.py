@@ -53,6 +53,7 @@ def test_em_never_falls_with_nu_given():
     assert np.diff([e.loglik for e in result.history]).min() > -1e-12
 
 
+@pytest.mark.slow
 def test_one_component_beats_eight_gaussians():
     X, unseen = heavy(), heavy(20_000, seed=9)
     result = xd.fit(X, 1, tails=xd.StudentT())

@@ -64,6 +64,7 @@ def test_rounded_values_do_not_attract_components():
     assert any("no noise to speak of" in note for note in found.notes)
 
 
+@pytest.mark.slow
 def test_the_estimator_has_it_too():
     X = smooth(3000, np.random.default_rng(7)).round(1)
     model = xd.XDGMM(8, random_state=0).fit(X)
@@ -80,3 +81,17 @@ def test_a_prior_of_the_user_is_left_alone():
 def test_repeated_rows_are_still_rescued():
     X = np.concatenate([np.random.default_rng(9).normal(size=(300, 2)), np.tile([[0.5, 0.5]], (100, 1))])
     assert np.isfinite(xd.fit(X, 3, seed=0).loglik)
+
+
+def test_a_row_that_weighs_as_much_as_some_is_taken_as_those():
+    rng = np.random.default_rng(5)
+    X, weight = rng.normal(size=(60, 2)), rng.integers(0, 4, 60)
+    weighed = weak_prior(ArraySource(Batch.from_arrays(X, weight=weight)))
+    repeated = weak_prior(ArraySource(Batch.from_arrays(np.repeat(X, weight, axis=0))))
+    np.testing.assert_allclose(weighed.w, repeated.w, rtol=1e-6)
+
+
+def test_rounded_columns_are_known_whatever_the_scale_of_weights():
+    X = np.random.default_rng(1).uniform(0, 10, size=(4000, 1)).round(1)
+    light = weak_prior(ArraySource(Batch.from_arrays(X, weight=np.full(4000, 1e-3))))
+    assert light.w[0] == pytest.approx(1e-3 * prior_of(X).w[0])

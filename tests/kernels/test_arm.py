@@ -43,7 +43,7 @@ def test_steps_compile(code, triple):
         assert name in assembly(text, triple)
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("triple", TRIPLES)
 def test_steps_of_many_dimensions_compile(triple):
     kind = blocks.Blocked(1, 1, "full", False, True, 32)

@@ -105,7 +105,7 @@ def test_one_gaussian_is_chi_square(own):
     np.testing.assert_allclose(p, chi2.sf(radius**2, 3), rtol=1e-3 if own else 0.06)
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["60 that overlap", "narrow in wide", "five dimensions"])
 @pytest.mark.parametrize("own", ["few", "many", False])
 def test_ten_per_cent_down_to_1e_4(name, own):

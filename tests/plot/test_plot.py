@@ -380,3 +380,23 @@ def test_missing_matplotlib_says_what_to_install(mixture, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(ImportError, match=r"pip install 'xdeconv\[plot\]'"):
         plot.density_2d(mixture, ["x", "y"])
+
+
+def test_calibration_by_error_shows_what_all_values_together_hide():
+    rng = np.random.default_rng(0)
+    error = np.exp(rng.uniform(np.log(0.2), np.log(2.0), size=(4000, 1)))
+    X = rng.normal(size=(4000, 1)) + 1.5 * error * rng.normal(size=(4000, 1))
+    together = np.mean([np.var(X) - np.mean(error**2)])
+    wide = Mixture([1.0], [[0.0]], [[[float(together)]]], labels=["x"])
+    right = Mixture([1.0], [[0.0]], [[[1.0]]], labels=["x"])
+
+    def spreads(model, errors):
+        figure = plot.calibration(model, X, error=errors)[0].figure
+        return figure.axes[1].lines[1].get_ydata()
+
+    low, *_, high = spreads(wide, error)
+    assert low < 0.275
+    assert high > 0.295
+    assert np.abs(spreads(right, 1.5 * error) - 12**-0.5).max() < 0.011  # 99 % of 800: 0.0118
+    assert len(plot.calibration(right, X, error=error, groups=0)[0].figure.axes) == 1
+    assert len(plot.calibration(right, X, error=[1.0])[0].figure.axes) == 1  # errors that are all alike

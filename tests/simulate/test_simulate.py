@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from xdeconv.rows.batch import packed_size
+from xdeconv.rows.galactic import ICRS_TO_GALACTIC
 from xdeconv.simulate import _gaia as simulate
 from xdeconv.simulate._gaia import CHUNK, LABELS, POPULATIONS, Simulated, gaia, gaia_chunk, gaia_chunks
-from xdeconv.simulate.sky import TO_GALACTIC
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +149,7 @@ def test_proper_motions_show_the_sun_s_motion_and_the_galaxy_s_rotation(stars: S
     east = torch.stack([-ra.sin(), ra.cos(), 0 * ra])
     north = torch.stack([-dec.sin() * ra.cos(), -dec.sin() * ra.sin(), dec.cos()])
     proper = stars.truth[3] * east + stars.truth[4] * north
-    to_galactic = torch.tensor(TO_GALACTIC, dtype=torch.float64, device=ra.device)
+    to_galactic = torch.tensor(ICRS_TO_GALACTIC, dtype=torch.float64, device=ra.device)
     near = stars.truth[2] > 2.5
     transverse = (to_galactic @ (proper * 4.74047 / stars.truth[2]))[:, near].mean(1)
     r = to_galactic @ torch.stack([dec.cos() * ra.cos(), dec.cos() * ra.sin(), dec.sin()])[:, near]

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import xdeconv as xd
 from xdeconv.fitting._fit import fit
 from xdeconv.mixture._mixture import Mixture
 from xdeconv.rows.batch import Batch
@@ -52,6 +53,7 @@ def test_shapes_and_sizes(found):
     assert (errors.means < 0.3).all()
 
 
+@pytest.mark.slow
 def test_bands_cover_the_truth(found):
     grid = np.linspace(-9, 9, 60)
     band = found.marginal("a", grid, levels=(0.025, 0.975))
@@ -150,3 +152,14 @@ def test_a_band_is_drawn(found):
     pytest.importorskip("matplotlib")
     ax = found.marginal("a", np.linspace(-9, 9, 20)).plot()
     assert len(ax.lines) == len(ax.collections) == 1
+
+
+def test_what_draws_leave_undetermined_is_named_and_draws_that_stop_early_are_counted(caplog):
+    noise = np.tile([0.04, 100.0], (600, 1))
+    truth = xd.Mixture([1.0], [[0.0, 0.0]], [np.diag([1.0, 1.0])], labels=["wide", "thin"])
+    rows = truth.sample(600, seed=3, noise=noise)
+    fitted = xd.fit(rows, 1, noise=noise, labels=["wide", "thin"]).mixture
+    (note,) = xd.bootstrap(rows, fitted, 20, noise=noise).notes
+    assert note.startswith("the rows leave undetermined the width of component 0 in thin (")
+    assert note in caplog.text
+    assert xd.bootstrap(rows, fitted, 3, noise=noise, epochs=1).notes[0].startswith("3 of 3 draws have not converged")

@@ -11,11 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import psutil
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import xdeconv as xd
 from ranks import CASES
+from xdeconv.catalog import stream
 from xdeconv.fitting.state import load_state
 from xdeconv.simulate import _gaia as simulate
 
@@ -178,6 +180,7 @@ import json, sys
 from collections import Counter
 import torch
 import xdeconv as xd
+from xdeconv.catalog import stream
 from xdeconv.catalog.readers.parquet import ParquetTable
 from xdeconv.system.ranks import process_group, rank
 
@@ -189,28 +192,95 @@ def noted(self, piece, columns, floats=()):
     return read(self, piece, columns, floats)
 
 ParquetTable.read = noted
-cache = None if sys.argv[2] == "default" else sys.argv[2]
+words, held = json.loads(sys.argv[2]), json.loads(sys.argv[3])
+stream.HELD_BYTES = 200_000  # rows held out take less, all rows more
 with process_group("cpu", timeout=60):
-    source = xd.open(sys.argv[1], ["parallax", "pmra", "pmdec"], memory=False)
-    xd.fit(source, 3, moves="none", epochs=3, tol=0, cache=cache, device="cpu", method=xd.EM(accelerate=False),
-           callback=lambda _: (phases.append(sorted(groups)), groups.clear()))
+    source = xd.open(sys.argv[1], ["parallax", "pmra", "pmdec"], **words)
+    result = xd.fit(source, 3, moves="none", epochs=3, tol=0, device="cpu", method=xd.EM(accelerate=False), **held,
+                    callback=lambda _: (phases.append(sorted(groups)), groups.clear()))
     phases.append(sorted(groups))
-    print("READS", json.dumps(phases))
+    print("READS", json.dumps([phases, result.mixture.means.tolist()]))
 """
 
 
-@pytest.mark.parametrize("cache", ["none", "host"])
-def test_ranks_read_row_groups_that_no_other_reads(stars, cache):
-    """Before the first pass the first rank alone surveys the file; then each reads its half, once a pass or once."""
-    phases = []
-    for process in ranks(["-c", READS, stars, cache]):
+def read_by_two(path, words, held):
+    """The row groups that each rank read, until the first pass was done and in each pass after it, and the means."""
+    told = []
+    for process in ranks(["-c", READS, path, json.dumps(words), json.dumps(held)]):
         out, err = process.communicate(timeout=120)
         assert process.returncode == 0, err
-        phases.append(json.loads(next(line for line in out.splitlines() if line.startswith("READS"))[5:]))
-    first, other = phases
-    survey = list(range(12))
-    assert sorted(first[0] + other[0]) == sorted(survey + survey)  # the survey, and one pass or its keeping
-    assert len(other[0]) == 6
-    for mine, theirs in list(zip(first, other, strict=True))[1:3]:
-        assert sorted(mine + theirs) == (survey if cache == "none" else [])
+        told.append(json.loads(next(line for line in out.splitlines() if line.startswith("READS"))[5:]))
+    (first, means), (other, others) = told
+    assert means == others
+    return first, other, np.array(means)
+
+
+@pytest.mark.parametrize(
+    ("words", "held", "before"),
+    [({"memory": False}, {"cache": "none"}, 1), ({"memory": False}, {"cache": "host"}, 1),
+     ({}, {"validation": 0.2}, 1), ({"where": "parallax > -0.5"}, {}, 1), ({"bad_rows": "drop"}, {}, 1),
+     ({"bad_rows": "drop"}, {"validation": 0.2}, 2)],
+)  # fmt: skip
+def test_ranks_read_row_groups_that_no_other_reads(stars, words, held, before, monkeypatch):
+    """Each surveys its half before the first pass, and reads its half in each pass, or once."""
+    first, other, means = read_by_two(stars, words, held)
+    everything = list(range(12))
+    assert sorted(first[0] + other[0]) == sorted((before + 1) * everything)  # the survey, and one pass or its keeping
+    assert len(first[0]) == len(other[0])
+    for mine, theirs in zip(first[:3], other[:3], strict=True):
         assert not set(mine) & set(theirs)
+    for mine, theirs in list(zip(first, other, strict=True))[1:3]:
+        assert sorted(mine + theirs) == (everything if held.get("cache") != "host" else [])
+    if held.get("cache") == "host":  # of a part that is held no sample can be taken: the start is another
+        return
+    monkeypatch.setattr(stream, "HELD_BYTES", 200_000)
+    source = xd.open(stars, ["parallax", "pmra", "pmdec"], **words)
+    alone = xd.fit(source, 3, moves="none", epochs=3, tol=0, device="cpu", method=xd.EM(accelerate=False), **held)
+    np.testing.assert_allclose(means, alone.mixture.means, rtol=1e-9)
+
+
+def test_a_bad_row_that_one_rank_finds_ends_all(tmp_path):
+    table = simulate.gaia(6000, seed=2).to_table()
+    bad = np.asarray(table["pmra_error"]).copy()
+    observed = np.flatnonzero(~np.isnan(np.asarray(table["pmra"])))
+    row = int(observed[observed > 700][0])  # in the second row group, which the second rank reads
+    bad[row] = -1.0
+    path = tmp_path / "bad.parquet"
+    index = table.column_names.index("pmra_error")
+    pq.write_table(table.set_column(index, "pmra_error", pa.array(bad)), path, row_group_size=500)
+    ended = [(process.communicate(timeout=120)[1], process.returncode)
+             for process in ranks(["-c", READS, path, "{}", "{}"])]  # fmt: skip
+    for err, code in ended:
+        assert code  # 1, or an abort of gloo's threads after it
+        assert f"row {row} in row group 1: pmra_error is negative" in err
+
+
+ERRORS = """
+import sys
+import numpy as np
+import torch
+import xdeconv as xd
+from xdeconv.system.ranks import process_group
+
+torch.set_num_threads(1)
+with process_group("cpu", timeout=60):
+    source = xd.open(sys.argv[1], ["parallax", "pmra", "pmdec"], memory=False, where="astrometric_params_solved > 3")
+    found = xd.errors(source, xd.load(sys.argv[2]), device="cpu")
+    print("ERRORS", *found.weights, *found.means.ravel(), found.background_weight, found.nu)
+"""
+
+
+def test_errors_of_two_ranks_are_those_of_one_process(stars, tmp_path):
+    """Of a stream, with a background and tails, to the last bits that the order of sums leaves."""
+    rows = xd.open(stars, ["parallax", "pmra", "pmdec"], where="astrometric_params_solved > 3")
+    box = xd.Uniform([-50.0, -500.0, -500.0], [50.0, 500.0, 500.0])
+    mixture = xd.fit(rows, 2, background=box, tails=xd.StudentT(), epochs=30, device="cpu").mixture
+    mixture.save(tmp_path / "model.safetensors")
+    alone = xd.errors(rows, mixture, device="cpu")
+    expected = [*alone.weights, *alone.means.ravel(), alone.background_weight, alone.nu]
+    assert min(expected) > 0
+    for process in ranks(["-c", ERRORS, stars, tmp_path / "model.safetensors"]):
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err
+        found = next(line for line in out.splitlines() if line.startswith("ERRORS"))
+        np.testing.assert_allclose(np.array(found.split()[1:], dtype=float), expected, rtol=1e-6)

@@ -25,6 +25,7 @@ def test_too_little_memory_gives_the_figure_and_what_helps(monkeypatch):
         xd.fit(X, 2, error=[0.1, 0.1])
 
 
+@pytest.mark.slow
 def test_the_figure_grows_with_rows_and_components(caplog):
     figures = []
     for rows, k in ((100, 2), (500, 2), (500, 50)):

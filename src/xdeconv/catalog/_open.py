@@ -106,12 +106,15 @@ def open(
         correlation_pattern=correlation_pattern, cos_dec=cos_dec, bad_rows=bad_rows, empty=empty,
         skip_bad_files=skip_bad_files, memory=memory,
     )  # fmt: skip
-    warn_of_exact(source, stacklevel=3)
+    warn_of_guesses(source, stacklevel=3)
     return source
 
 
-def warn_of_exact(source: CatalogSource, stacklevel: int) -> None:
-    """Warn of features for which no error was found."""
+def warn_of_guesses(source: CatalogSource, stacklevel: int) -> None:
+    """Warn of features for which no error was found, and of units that some files do not say."""
+    unsaid = source.unsaid_units
+    if unsaid:
+        warnings.warn(unsaid, UserWarning, stacklevel=stacklevel)
     exact = finding.unexplained(source.recipe, source.table.name)
     if exact:
         warnings.warn(exact, NoNoiseWarning, stacklevel=stacklevel)

@@ -13,6 +13,7 @@ from ..rows.grouping import Grouping
 from . import conventions
 from .coordinates import NAMED, parse_transform
 from .expressions import Expression
+from .readers import Table
 from .recipe import Deviation, Quantity, Recipe
 from .transforms import Formula, Formulated, Hook, Joined, Plain, Transform
 
@@ -376,6 +377,18 @@ def unexplained(recipe: Recipe, where: str) -> str | None:
         return None
     return (f"no error column was found for {', '.join(names)} in {where}: the values are taken as exact. If that is "
             f"meant, say error={{{names[0]!r}: None}} or --error {names[0]}=none; else name the column")  # fmt: skip
+
+
+def unsaid_units(table: Table, recipe: Recipe, said: Mapping[str, str]) -> str | None:
+    """What to say of files that do not tell the units that other files do, or None."""
+    unsaid = table.unsaid_units([name for name in recipe.columns if name not in said])
+    if not unsaid:
+        return None
+    file, names = next(iter(unsaid.items()))
+    more = f" and {len(unsaid) - 1} more files do" if len(unsaid) > 1 else " does"
+    wanted = {names[0]: table.units[names[0]]}
+    return (f"{file}{more} not say the units of {', '.join(names)}, as other files do: they are taken to be the same. "
+            f"If they are, say unit={wanted} or --unit {names[0]}={wanted[names[0]]}")  # fmt: skip
 
 
 def describe(recipe: Recipe) -> list[str]:

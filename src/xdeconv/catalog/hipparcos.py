@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from ..rows.galactic import KM_S as KM_S_PER_MAS_YR
 from .velocities import ICRS_TO_GALACTIC
-from .velocities import KM_S as KM_S_PER_MAS_YR
 
 Array = np.ndarray
 

@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from ..rows.galactic import KM_S
 from ._open import open as open_catalog
 from .coordinates import NAMED, Rotation, galactic, parse_transform, rotation, tangent
 from .transforms import Transform
-from .velocities import KM_S, SpaceVelocity
+from .velocities import SpaceVelocity
 
 Array = np.ndarray
 __all__ = ["KM_S", "NAMED", "Rotation", "SpaceVelocity", "Transform", "Velocities", "galactic", "parse_transform",

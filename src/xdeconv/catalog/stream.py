@@ -17,6 +17,7 @@ from ..rows.data import ArraySource, Source
 from ..rows.grouping import Grouping
 from ..rows.prefetch import prefetched_to
 from ..system import streams
+from ..system.ranks import world
 from . import finding
 from .blocks import Block, Part, join, pooled, side_by_side
 from .expressions import Condition
@@ -215,7 +216,7 @@ class CatalogSource(Source):
     def _survey_beside(self, train: CatalogSource, held: CatalogSource) -> ArraySource:
         """The rows held out, in memory, from the pass that surveys those to fit."""
         whole, ours, theirs = (replace(source, place=None)._reader for source in (self, train, held))
-        found = survey_two(whole, ours, theirs, train._known, PASS_ROWS["cpu"])
+        found = survey_two(whole, ours, theirs, train._known, PASS_ROWS["cpu"], world() > 1)
         return ArraySource(concatenate(found), self.labels, self.units) if found else ArraySource(self._empty())
 
     def _both(self, held: CatalogSource | ArraySource, named: CatalogSource) -> tuple[CatalogSource, Any]:
@@ -260,8 +261,20 @@ class CatalogSource(Source):
         count = min(len(order), max(SAMPLE_PIECES, int(np.searchsorted(held, rows)) + 1))
         return order[:count], int(held[count - 1])
 
-    def _survey(self) -> None:
-        survey(replace(self, place=None)._reader, self._known, PASS_ROWS["cpu"])
+    def _survey(self, together: bool = False) -> None:
+        survey(replace(self, place=None)._reader, self._known, PASS_ROWS["cpu"], together)
+
+    def look_around(self, *, split: bool = False) -> None:
+        """The survey that a fit of several ranks needs, each of its part; all know what all have found.
+
+        One process surveys when it is first asked. Of many pieces whose rows are counted, samples come from a few.
+        """
+        if world() == 1 or self.memory or self.table.remote or self._reader.key in self.tally.samples:
+            return
+        counted = self._known is not None
+        small = counted and self.memory is None and self.bytes <= HELD_BYTES
+        if not (counted and (split or small or len(self._pieces) > SAMPLE_PIECES)):
+            self._survey(together=True)
 
     @property
     def weighed(self) -> tuple[float, float] | None:
@@ -328,13 +341,20 @@ class CatalogSource(Source):
     def notes(self) -> tuple[str, ...]:
         """What a user should know: values that are taken as exact, rows dropped, files skipped."""
         exact = finding.unexplained(self.recipe, self.table.name)
+        unsaid = self.unsaid_units
         dropped = self.tally.dropped
         skipped = len(self.tally.skipped) + len(self.table.skipped)
         return tuple(
             ([f"NO NOISE: {exact}"] if exact else [])
+            + ([unsaid] if unsaid else [])
             + ([f"{dropped:,} rows with impossible errors were dropped"] if dropped else [])
             + ([f"{skipped} damaged files or parts were skipped"] if skipped else [])
         )
+
+    @property
+    def unsaid_units(self) -> str | None:
+        """What to say of files that do not tell the units that other files do; None where all agree."""
+        return finding.unsaid_units(self.table, self.recipe, self.reading.get("unit") or {})
 
     @property
     def unexplained(self) -> tuple[str, ...]:

@@ -2,27 +2,31 @@
 
 Rows are counted and checked, weights are added, a reserve of rows is kept that every sample comes from, whatever its
 seed, and rows that are held out are kept. The reserve is the same whoever surveys: samples depend on the rows alone.
+Of several ranks that are ``together`` each goes through its part of the rows, and all know what all have found.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from ..rows.batch import Batch
+from ..system.ranks import from_all, rank, world
 from ..system.streams import in_order
 from .blocks import Block, Part, join
 from .reading import Blocks, Reader
 from .recipe import floats
+from .tally import Tally
 
 SURVEY_ROWS = 1 << 17  # of the largest sample that comes from the reserve
 LEAST, MOST = 2.4, 4.0  # times as many rows the reserve may have, at least and at most
 RESERVE_BYTES = 1 << 27  # that it may take, where that is no less than the least
 SHARE = 0.75  # of what the reserve may have that is aimed at, where rows are counted, so that it seldom has too many
 SEED = 6_700_417  # of the reserve: nobody else's, so that rows held out by a hash are no other part of it
-Streams = list[Callable[[], Iterator[Blocks]]]
+Streams = Sequence[Callable[[], Iterator[Blocks]]]
+Place = tuple[int, int]  # of a block: its piece, and its first row there
 
 
 @dataclass
@@ -60,39 +64,84 @@ class Survey:
             return block
         return block.take(np.flatnonzero(Part(SEED, 0.0, self.share).mask(block.piece, block.position)))
 
+    def findings(self) -> Findings:
+        """What a rank tells the others."""
+        tally = replace(self.reader.tally, samples={})
+        return Findings(self.rows, self.weight, self.empty, self.share, tuple(self.candidates), tally)
+
     def finish(self) -> None:
         """Put what was found into the tally."""
         tally, key = self.reader.tally, self.reader.key
         tally.rows[key], tally.weights[key] = self.rows, (self.weight, float(self.empty))
-        kept = [block for block in self.candidates if block.n]
+        kept = sorted((block for block in self.candidates if block.n), key=_place)
         tally.samples[key] = join(kept) if kept else None
 
 
-def survey(reader: Reader, rows: int | None, batch_rows: int) -> None:
+@dataclass(frozen=True)
+class Findings:
+    """What a rank has found in its part of the rows."""
+
+    rows: int
+    weight: float
+    empty: int
+    share: float
+    candidates: tuple[Block, ...]
+    tally: Tally
+
+
+def survey(reader: Reader, rows: int | None, batch_rows: int, together: bool = False) -> None:
     """One pass over the rows; ``rows`` is how many there are, where that is known."""
-    result = Survey(reader, _share(reader, rows))
-    for part in in_order(reader.streams(batch_rows), result.look):
-        result.add(part)
-    result.finish()
-    reader.refuse_gaps()
+
+    def mine() -> Findings:
+        result = Survey(reader, _share(reader, rows))
+        for part in in_order(_streams(reader, batch_rows, together), result.look):
+            result.add(part)
+        return result.findings()
+
+    _conclude(reader, from_all(mine) if together else [mine()])
 
 
-def survey_two(whole: Reader, train: Reader, held: Reader, rows: int | None, batch_rows: int) -> list[Batch]:
+def survey_two(
+    whole: Reader, train: Reader, held: Reader, rows: int | None, batch_rows: int, together: bool = False
+) -> list[Batch]:
     """The same of rows to fit, with the rows held out beside them, in one pass: their batches."""
     result = Survey(train, _share(train, rows))
 
-    def both(blocks: Blocks) -> tuple[Survey, Batch]:
+    def both(blocks: Blocks) -> tuple[Survey, Place, Batch]:
         ours = [train.thinned(block) for block in blocks]
-        return result.look(ours), held.batch([held.thinned(block) for block in blocks])
+        return result.look(ours), _place(blocks[0]), held.batch([held.thinned(block) for block in blocks])
 
-    batches = []
-    for part, batch in in_order(whole.streams(batch_rows), both):
-        result.add(part)
-        batches += [batch] if batch.n else []
-    result.finish()
+    def mine() -> tuple[Findings, list[tuple[Place, Batch]]]:
+        batches = []
+        for part, place, batch in in_order(_streams(whole, batch_rows, together), both):
+            result.add(part)
+            batches += [(place, batch)] if batch.n else []
+        return result.findings(), batches
+
+    parts = from_all(mine) if together else [mine()]
+    _conclude(train, [findings for findings, _ in parts])
+    batches = [batch for _, batch in sorted((b for _, own in parts for b in own), key=lambda item: item[0])]
     held.tally.rows[held.key] = sum(batch.n for batch in batches)
-    train.refuse_gaps()
     return batches
+
+
+def _streams(reader: Reader, batch_rows: int, together: bool) -> Streams:
+    return reader.streams(batch_rows, rank(), world()) if together else reader.streams(batch_rows)
+
+
+def _place(block: Block) -> Place:
+    return block.piece, block.start
+
+
+def _conclude(reader: Reader, parts: Sequence[Findings]) -> None:
+    """Put what one or all ranks have found into the tally: the same on each, and the same as of one alone."""
+    result = Survey(reader, min(part.share for part in parts))
+    for part in parts:
+        result.add(Survey(reader, part.share, part.rows, part.weight, part.empty, list(part.candidates)))
+        if len(parts) > 1:
+            reader.tally.add(reader.key, part.tally)
+    result.finish()
+    reader.refuse_gaps()
 
 
 def most_rows(reader: Reader) -> float:

@@ -62,6 +62,17 @@ class Tally:
             elif position and max(-low, high) > POLE:
                 self.say(f"rows lie near a pole (|{name}| > {POLE:g} degrees), where plain longitude is singular")
 
+    def add(self, key: Key, other: Tally) -> None:
+        """What another rank has met, of one source."""
+        self.checked.update(other.checked)
+        self.skipped.update(other.skipped)
+        if key in other.observed:
+            self.observed[key] = self.observed.get(key, False) | other.observed[key]
+        for text in sorted(other.said):
+            self.say(text)
+        for name, (low, high) in other.edges.items():
+            self._longitude(name, low, high)
+
     def _longitude(self, name: str, low: float, high: float) -> None:
         before = self.edges.get(name, (np.inf, -np.inf))
         least, most = self.edges[name] = (min(before[0], float(low)), max(before[1], float(high)))

@@ -13,6 +13,7 @@ from typing import Annotated, Any, NoReturn, Self
 
 import typer
 
+from ..system import memory
 from ..system.machine import stop_signals
 from ..system.text import one_line, printable
 
@@ -133,6 +134,8 @@ def code_of(problem: BaseException) -> int:
     if isinstance(problem, Stop):
         return problem.code
     name = f"{type(problem).__module__}.{type(problem).__qualname__}"
+    if memory.short(problem):
+        return 5
     if isinstance(problem, OSError) or name in DAMAGED:
         return 3
     if isinstance(problem, ArithmeticError):
@@ -144,8 +147,10 @@ def text_of(problem: BaseException) -> str:
     """One line about an exception; its type too where the text alone would say little."""
     if isinstance(problem, KeyboardInterrupt):
         return "interrupted"
-    if isinstance(problem, MemoryError):
-        return one_line(str(problem)) or "there is not enough memory"
+    if memory.short(problem):
+        why = one_line(str(problem))
+        said = "there is not enough memory" + (f" ({why})" if why else "")
+        return why if why and isinstance(problem, MemoryError) else said
     text = one_line(_words(problem))
     foreseen = code_of(problem) != 5 and f"{type(problem).__module__}.{type(problem).__qualname__}" not in DAMAGED
     return text if foreseen and text else f"{type(problem).__name__}: {text}".rstrip(": ")
@@ -202,7 +207,8 @@ def _end(problem: BaseException, traced: bool) -> int:
 
         say("".join(traceback.format_exception(problem)).rstrip())
     elif not isinstance(problem, Stop) or problem.text:
-        hint = f" (xdeconv {TRACEBACK} shows where)" if code_of(problem) == 5 else ""
+        unforeseen = code_of(problem) == 5 and not memory.short(problem)
+        hint = f" (xdeconv {TRACEBACK} shows where)" if unforeseen else ""
         say(f"xdeconv: {text_of(problem)}{hint}")
     ranks = sys.modules.get("xdeconv.system.ranks")
     if ranks is not None and ranks.joined():  # a group that has lost a rank may abort while Python ends

@@ -83,7 +83,15 @@ def lines(errors: Errors) -> list[str]:
     widths = errors.of(lambda m: np.sqrt(np.einsum("kaa->ka", m.covariances)))
     means = cells("mean of", mixture, mixture.means, errors.means, errors.weights)
     sds = cells("sd of", mixture, widths.value, widths.standard_error, errors.weights)
-    return [*aligned(means), "", *aligned(sds), *(f"note: {note}" for note in errors.notes)]
+    others = errors.beside_lines()
+    return [
+        *aligned(means),
+        "",
+        *aligned(sds),
+        *([""] * bool(others)),
+        *others,
+        *(f"note: {note}" for note in errors.notes),
+    ]
 
 
 def write(errors: Errors, output: Path) -> None:

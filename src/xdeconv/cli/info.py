@@ -51,6 +51,8 @@ def model_lines(mixture: Mixture, most: int = 20) -> list[str]:
         lines += [f"errors inflated, {line}" for line in mixture.inflation.describe(mixture.labels)]
     if mixture.background is not None:
         lines.append(f"background: {mixture.background_weight:.4f} of all rows, {mixture.background!r}")
+    if mixture.selection is not None:
+        lines.append(f"selection: {mixture.selection.told(mixture.labels)}; the mixture is of all rows, kept or not")
     lines += [] if mixture.structure == "full" else [f"covariances: {mixture.structure}"]
     lines += component_lines(mixture, most)
     return lines + [f"{name}: {meta[name]}" for name in REMEMBERED if meta.get(name) not in (None, [], {})]

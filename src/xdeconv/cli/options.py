@@ -56,6 +56,10 @@ Inflation = Annotated[
         help="Fit factors on errors: all, or words of=COLUMN,... by=COLUMN or by=COLUMN:EDGE,EDGE,... jitter=GROUP,..."
     ),
 ]
+Selection = Annotated[
+    list[str] | None,
+    typer.Option(help="How rows were kept: a cut that made the table, as 'parallax_over_error > 5'. Repeatable."),
+]
 Offset = Annotated[
     list[str] | None, typer.Option(help="COLUMN=NUMBER or EXPRESSION to subtract: a zero point. Repeatable.")
 ]
@@ -246,8 +250,12 @@ def background(text: str | None, labels: Sequence[str]) -> Any:
     from ..mixture._mixture import load
     from ..mixture.background import Uniform
 
-    if text is None or Path(text).is_file() or "=" not in text:
+    if text is None or Path(text).is_file():
         return None if text is None else load(text)
+    if "=" not in text:
+        box = ",".join(f"{name}=LOW:HIGH" for name in labels)
+        wrong = f"there is no file {text}: give a model's file, or a box such as {box}"
+        raise typer.BadParameter(wrong, param_hint="--background")
     sides = pairs(text.split(","), "--background") or {}
     unknown, missing = [n for n in sides if n not in labels], [n for n in labels if n not in sides]
     if unknown or missing:
@@ -284,6 +292,16 @@ def inflation(text: str | None) -> Any:
         return Inflation(by or None, bins, lists.get("of"), jitter)
     except ValueError as problem:
         raise typer.BadParameter(f"{text!r}: {problem}", param_hint="--inflation") from None
+
+
+def selection(texts: Sequence[str] | None) -> Any:
+    """The cuts that --selection names."""
+    from ..mixture.cuts import parsed
+
+    try:
+        return None if not texts else [cut for text in texts for cut in parsed(text)]
+    except ValueError as problem:
+        raise typer.BadParameter(str(problem), param_hint="--selection") from None
 
 
 def tails(text: str | None) -> Any:

@@ -79,7 +79,8 @@ def log_likelihoods(mixture: Mixture, place: dict[str, Any]) -> PerBatch:
         from ..mixture.undefined import NoDensity
 
         try:
-            return {COLUMN: mixture.log_prob(batch, **place)}
+            found = mixture.log_prob(batch, **place)
+            return {COLUMN: found if mixture.selection is None else found - np.log(mixture.kept_probability(batch))}
         except NoDensity as problem:  # raised again where rows are counted
             return {COLUMN: np.where(np.arange(batch.n) == problem.row, np.nan, 0.0)}
 

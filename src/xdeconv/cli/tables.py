@@ -49,6 +49,10 @@ def target_table(output: Path, inputs: Sequence[str | Path | None], force: bool,
     return outputs.checked(output, inputs, force, SUFFIXES, option)
 
 
+SHUFFLED = ("the rows of {} are shuffled, and nothing tells which is which: prepare --keep COLUMN stores a name, "
+            "and --keep COLUMN here passes it on")  # fmt: skip
+
+
 def kept(keep: str | None, source: CatalogSource) -> tuple[str, ...]:
     """The columns to pass through."""
     from ..catalog.finding import nearest
@@ -83,7 +87,8 @@ def write_appended(
             seen(batch, made)
 
         rows = write_blocks(output, _appended(source, kept(keep, source), new, read, told))
-    for note in source.notes:
+    shuffled = [SHUFFLED.format(source.table.name)] if source.table.shuffled and not kept(keep, source) else []
+    for note in (*source.notes, *shuffled):
         say(f"note: {note}")
     return rows
 

@@ -23,6 +23,8 @@ from ..methods.prior import Prior
 from ..mixture._mixture import Mixture
 from ..mixture.modes import find_maxima, log_density, log_excess
 from ..rows.batch import Batch
+from .velocities_shown import draw, tell
+from .velocity_groups import GROUPS, NEAR, Demo, Group, Prediction
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,9 +35,6 @@ COMPONENTS, PRIOR = 10, Prior(w=4.0)  # km^2/s^2, as Bovy, Hogg & Roweis (2009) 
 TOL = 0.1  # nats of all stars together
 GAUSSIAN_EPOCHS = 2000  # enough to converge: a Gaussian that has not would be too easy to beat
 LABELS, UNITS = ("U", "V", "W"), ("km/s",) * 3
-GROUPS = {"Sirius": (9.0, 3.0), "Pleiades": (-12.0, -22.0), "Hyades": (-40.0, -20.0), "Hercules": (-30.0, -50.0)}
-NEAR = 8.0  # km/s: how far from a group's place in the literature its maximum may lie
-ONE_PLACE = 3.0  # nats of all stars together: fits that differ by less are taken to be the same
 
 
 @dataclass(frozen=True)
@@ -47,63 +46,6 @@ class Settings:
     starts: int = 3
     moves: str = "auto"
     verbose: bool = False
-
-
-@dataclass(frozen=True)
-class Group:
-    """A moving group: its (U, V) in the literature, what the likeliest fit shows, where, at what distance in km/s.
-
-    ``verdicts`` has one for each start, the likeliest first.
-    """
-
-    name: str
-    literature: tuple[float, float]
-    verdict: str
-    found: tuple[float, float] | None
-    distance: float | None
-    verdicts: tuple[str, ...] = ()
-
-    @property
-    def agree(self) -> int:
-        """How many starts come to the same verdict."""
-        return self.verdicts.count(self.verdict)
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """How well one tangential component follows from the other, in nats per star, and the gain over one Gaussian.
-
-    ``gains`` has one for each start, the likeliest first; ``gain_error`` is the scatter of that one among stars alone.
-    """
-
-    mixture: float
-    gaussian: float
-    gain_error: float
-    gains: tuple[float, ...]
-
-    @property
-    def gain(self) -> float:
-        return self.gains[0]
-
-
-@dataclass(frozen=True, eq=False)
-class Demo:
-    """What the demo found and where it wrote it."""
-
-    mixture: Mixture
-    stars: int
-    groups: tuple[Group, ...]
-    maxima: Array
-    prediction: Prediction
-    model: Path
-    picture: Path
-    seconds: float
-    spread: float
-
-    @property
-    def one_place(self) -> bool:
-        """Whether the fits from all seeds are the same, in likelihood and in what they say of groups."""
-        return self.spread < ONE_PLACE and all(group.agree == len(group.verdicts) for group in self.groups)
 
 
 def run(
@@ -124,8 +66,6 @@ def run(
     the same place is told beside it. All is decided by ``seed``. Nothing is printed unless ``verbose``.
     """
     from rich.console import Console
-
-    from .velocities_shown import draw, tell
 
     began = time.monotonic()
     say = console or Console(quiet=not verbose)

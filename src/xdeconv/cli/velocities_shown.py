@@ -10,7 +10,7 @@ import numpy as np
 from .. import plot
 from ..mixture._mixture import Mixture
 from ..mixture.modes import one_gaussian
-from .velocities import GROUPS, NEAR, Demo, Prediction
+from .velocity_groups import GROUPS, NEAR, Demo, Prediction
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -76,6 +76,8 @@ class XDGMM(DensityMixin, BaseEstimator):
         Fitted factors on errors that are too small, as :func:`xdeconv.fit` takes them.
     background : Uniform or Mixture, optional
         What else makes rows, with a weight that is fitted, as :func:`xdeconv.fit` takes it.
+    selection : Cut, sequence of Cut, Completeness or callable, optional
+        The chance with which rows were kept, as :func:`xdeconv.fit` takes it; ``score`` is then given that they were.
     max_iter : int, optional
         At most so many passes; by default as many as the method wants.
     batch_size : int, default 512
@@ -129,6 +131,7 @@ class XDGMM(DensityMixin, BaseEstimator):
         background: Uniform | Mixture | None = None,
         tails: StudentT | float | None = None,
         inflation: Inflation | None = None,
+        selection: Any = None,
         max_iter: int | None = None,
         batch_size: int = 512,
         n_init: int = 1,
@@ -154,6 +157,7 @@ class XDGMM(DensityMixin, BaseEstimator):
         self.background = background
         self.tails = tails
         self.inflation = inflation
+        self.selection = selection
         self.max_iter = max_iter
         self.batch_size = batch_size
         self.n_init = n_init
@@ -227,6 +231,7 @@ class XDGMM(DensityMixin, BaseEstimator):
             background=self.background,
             tails=self.tails,
             inflation=self.inflation,
+            selection=self.selection,
             validation=validation,
             covariance=self._covariance(),
             method=self._method(X, noise, error, d, weight),

@@ -53,6 +53,7 @@ def fit(
     background: Any = None,
     tails: StudentT | float | None = None,
     inflation: Inflation | None = None,
+    selection: Any = None,
     mixture: Mixture | None = None,
     start: Start | str = "kmeans",
     restarts: int = 1,
@@ -114,6 +115,11 @@ def fit(
     inflation : Inflation, optional
         Factors on errors that are too small, one per observed coordinate or per coordinate and group of rows, fitted
         with the mixture: :class:`xdeconv.Inflation`. By default those of ``mixture``, if it has any.
+    selection : Cut, sequence of Cut, Completeness or callable, optional
+        The chance with which rows were kept, given what was observed of them and their errors: cuts in closed form
+        (:class:`xdeconv.Cut`), or any function of rows to probabilities (:class:`xdeconv.Completeness`). The mixture is
+        then of all rows, kept or not. Noise must not depend on the true value, unless a model of it is given. Moves are
+        tried only before the first pass. By default that of ``mixture``, if it has one.
     mixture : Mixture, optional
         What to start from, instead of a start of its own.
     start : Start or str, default "kmeans"
@@ -176,7 +182,7 @@ def fit(
     arrays = {"noise": noise, "error": error, "projection": projection, "weight": weight, "log_prior": log_prior,
               "label": label}  # fmt: skip
     rows = gathered(data, columns, arrays, hold=cache != "none", background=background, labels=labels, mixture=mixture,
-                    validation=validation, seed=seed, inflation=inflation)  # fmt: skip
+                    validation=validation, seed=seed, inflation=inflation, selection=selection)  # fmt: skip
     settings: dict[str, Any] = {
         "covariance": covariance, "tails": tails, "start": start, "restarts": restarts, "seed": seed,
         "method": as_words(method), "moves": moves, "batch_rows": batch_rows, "epochs": epochs, "tol": tol,
@@ -186,7 +192,7 @@ def fit(
     if components == "auto" and mixture is None:
         beside = None if isinstance(rows.background, Rows) else rows.background
         wider = None if inflation is None or rows.inflation is None else rows.inflation.asked(inflation)
-        kept = {"background": beside, "inflation": wider}
+        kept = {"background": beside, "inflation": wider, "selection": rows.selection}
         components, note = chosen_components(fit, rows.source, {**settings, **kept})
         said = (note,)
     plan = resolve(rows, components, mixture, labels=labels, units=units, patience=patience,

@@ -18,6 +18,7 @@ from ..rows.batch import Batch
 from ..rows.data import Source
 from ..system.ranks import rank, sum_over_ranks, world
 from .inflating import inflated_sums
+from .selected import Selected
 
 Parameters = tuple[Tensor, Tensor, Tensor]
 
@@ -30,13 +31,17 @@ def summed(source: Source, function: Callable[[Batch], Tensor], size: int, devic
 
 def sums_of(
     batch: Batch, parameters: Parameters, options: Options, factors: Factors | None = None,
-    tails: StudentT | None = None, inflation: Inflated | None = None,
+    tails: StudentT | None = None, inflation: Inflated | None = None, selected: Selected | None = None,
 ) -> Stats:  # fmt: skip
-    """The sums that methods learn from; of components with tails, those of all their scales pulled back."""
+    """The sums that methods learn from; of components with tails, those of all their scales pulled back.
+
+    Of rows that were selected, with the rows that were rejected.
+    """
     own = Gaussians(*parameters)
     every, rows = (own, batch) if tails is None else (tails.expanded(own), tails.rows(batch))
     if inflation is None:
         sums = kernels.accumulate(*every, rows, options, factors if tails is None else None)
+        sums = sums if selected is None else selected.corrected(sums, every, batch)
         return sums if tails is None else tails.pulled_back(sums, own.covariances)
     sums, slopes, certainty = inflated_sums(rows, every, options, inflation)
     sums = sums if tails is None else tails.pulled_back(sums, own.covariances)
@@ -45,20 +50,21 @@ def sums_of(
 
 def stats_of(
     batch: Batch, parameters: Parameters, options: Options, factors: Factors | None = None,
-    tails: StudentT | None = None, inflation: Inflated | None = None,
+    tails: StudentT | None = None, inflation: Inflated | None = None, selected: Selected | None = None,
 ) -> Tensor:  # fmt: skip
     """The same, as :class:`xdeconv.kernels.stats.Stats` packs them."""
-    return sums_of(batch, parameters, options, factors, tails, inflation).packed
+    return sums_of(batch, parameters, options, factors, tails, inflation, selected).packed
 
 
 def score_of(
     batch: Batch, parameters: Parameters, options: Options, tails: StudentT | None = None,
-    inflation: Inflated | None = None,
+    inflation: Inflated | None = None, selected: Selected | None = None,
 ) -> Tensor:  # fmt: skip
     """Weighted log-likelihood and weight (2,); parameters are those of all scales."""
     batch = batch if tails is None else tails.rows(batch)
     batch = batch if inflation is None else inflation.rows_of(batch)
     log_prob = kernels.log_prob(*parameters, batch, options).double()
+    log_prob = log_prob if selected is None else log_prob + selected.gain(Gaussians(*parameters), batch)
     total = log_prob.sum() if batch.weight is None else batch.weight.double() @ log_prob
     return torch.stack([total, batch.total_weight()])
 

@@ -10,16 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from ..catalog._open import open_source, warn_of_exact
+from ..catalog._open import open_source, warn_of_guesses
 from ..mixture._mixture import Mixture
 from ..mixture.asking import is_path, remembered
 from ..mixture.background import Background
 from ..mixture.inflation import Inflated, Inflation
+from ..mixture.selection import Selecting
 from ..rows.batch import Batch
-from ..rows.checks import refuse_unobserved
 from ..rows.data import ArraySource, Source, as_source
+from ..rows.unobserved import refuse_unobserved
 from .beside import as_background, held_out_beside
 from .inflating import choose_inflation, grouped_data, held_out_grouped
+from .selected import choose_selection, refuse_all_rejected
 
 log = logging.getLogger("xdeconv")
 ARRAYS = ("noise", "error", "projection", "weight", "log_prior", "label", "background")
@@ -27,24 +29,27 @@ ARRAYS = ("noise", "error", "projection", "weight", "log_prior", "label", "backg
 
 @dataclass(frozen=True)
 class Gathered:
-    """The rows to fit, those held out, the background beside both, and what a model remembers of them."""
+    """The rows to fit, those held out, what stands beside both, what a model remembers of them, how they were kept."""
 
     source: Source
     held_out: Source | None
     background: Background | None
     facts: Mapping[str, Any]
     inflation: Inflated | None = None
+    selection: Selecting | None = None
 
 
 def gathered(
     data: Any, columns: Sequence[str] | None, arrays: Mapping[str, Any], *, hold: bool, background: Any = None,
     labels: Any = None, mixture: Mixture | None = None, validation: Any = None, seed: int = 0,
-    inflation: Inflation | None = None,
+    inflation: Inflation | None = None, selection: Any = None,
 ) -> Gathered:  # fmt: skip
     """The rows of a fit; ``hold`` says whether a small stream may be held in memory."""
     if columns is not None or is_path(data):
         data = _opened(data, columns, arrays)
     data, inflation = grouped_data(data, inflation, mixture)
+    if isinstance(data, Source):
+        data.look_around(split=isinstance(validation, Real))
     source = as_source(data, hold, **arrays)
     facts = remembered(data if isinstance(data, (Source, Batch)) else source)
     if source.rows == 0:
@@ -54,11 +59,17 @@ def gathered(
         refuse_unobserved(source.batch, source.labels if labels is None else labels)
     source, beside = as_background(background, source, mixture)
     source, wider = choose_inflation(inflation, source, source.labels if labels is None else labels, mixture)
+    kept = choose_selection(selection, mixture, source, labels, beside)
+    if kept is not None and wider is not None:
+        raise ValueError("selection= and inflation= cannot be fitted together: a cut was made with the errors as they "
+                         "are quoted")  # fmt: skip
     source, held_out = hold_out(source, validation, seed)
+    source.look_around()
     held_out = held_out_grouped(held_out_beside(held_out, beside), wider)
+    refuse_all_rejected(kept, source, held_out)
     if held_out is not None:
         log.info("%s rows to fit, %s rows held out", f"{source.rows:,}", f"{held_out.rows:,}")
-    return Gathered(source, held_out, beside, facts, wider)
+    return Gathered(source, held_out, beside, facts, wider, kept)
 
 
 def hold_out(source: Source, validation: Any, seed: int) -> tuple[Source, Source | None]:
@@ -110,5 +121,5 @@ def _opened(data: Any, columns: Sequence[str] | None, arrays: Mapping[str, Any])
         raise ValueError(f"a table's errors are found by name: {', '.join(given)} cannot be given beside columns=. "
                          f"To say it otherwise, fit xd.open(data, columns, {given[0]}=...)")  # fmt: skip
     source = open_source(data, columns)
-    warn_of_exact(source, stacklevel=5)
+    warn_of_guesses(source, stacklevel=5)
     return source

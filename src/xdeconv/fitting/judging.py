@@ -17,6 +17,7 @@ from ..rows.data import ArraySource, Source
 from .beside import beside
 from .gathering import hold_out
 from .inflating import with_groups_of
+from .selected import selected_by
 
 
 @dataclass(frozen=True)
@@ -79,9 +80,12 @@ def _scored(
     moved = source.standardized(torch.from_numpy(shift), torch.from_numpy(scale), device, dtype).arranged(None, 0)
     framed = [mixture.transformed(-shift / scale, 1 / scale) for mixture in mixtures]
     parameters, options = [mixture.scaled(device) for mixture in framed], options or kernels.Options()
+    selected = [selected_by(mixture, device) for mixture in framed]
     for batch in moved.batches(0):
-        rows = [kernels.log_prob(*p, mixture.widened(batch), options).double().cpu().numpy()
+        logs = [kernels.log_prob(*p, mixture.widened(batch), options).double()
                 for p, mixture in zip(parameters, framed, strict=True)]  # fmt: skip
+        gains = [0.0 if s is None else s.gain(p, batch) for p, s in zip(parameters, selected, strict=True)]
+        rows = [(row + gain).cpu().numpy() for row, gain in zip(logs, gains, strict=True)]
         yield np.ones(batch.n) if batch.weight is None else batch.weight.double().cpu().numpy(), np.stack(rows)
 
 

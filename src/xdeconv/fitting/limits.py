@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -17,7 +17,7 @@ NOISE_ROWS = 1 << 14  # rows that say how wide the noise is
 
 
 def cannot_tell(mixture: Mixture, source: Source) -> list[str]:
-    """Notes for a fit, of at most one line per coordinate and kind.
+    """Notes for a fit, of at most one line per kind.
 
     Parameters
     ----------
@@ -62,13 +62,20 @@ def _wide_noise(mixture: Mixture, source: Source) -> Iterator[str]:
     V = np.einsum("kaa->ka", mixture.covariances)
     held = np.maximum(mixture.weights * source.rows, 1.0)[:, None]
     relative = np.sqrt(2 / held) * (1 + noise / np.maximum(V, 1e-300))
-    for a, name in enumerate(names):
-        ratio = np.sqrt(noise[a] / max(whole[a], 1e-300))
-        if ratio > FAR:
-            yield f"the noise of {name} is {ratio:.1f} times as wide as its true values: little is left to see"
-        lost = np.flatnonzero((relative[:, a] > LOST) & (noise[a] > V[:, a]))
-        if len(lost):
-            yield f"the noise of {name} hides the width of {_list(lost)}: xd.errors tells how well it is known"
+    ratio = np.sqrt(noise / np.maximum(whole, 1e-300))
+    far = np.flatnonzero(ratio > FAR)
+    if len(far):
+        times = ", ".join(f"{ratio[a]:.1f}" for a in far)
+        yield f"the noise of {_named(names, far)} is {times} times as wide as its true values: little is left to see"
+    lost = (relative > LOST) & (noise > V)
+    groups = {tuple(np.flatnonzero(column)): np.flatnonzero((lost == column[:, None]).all(0)) for column in lost.T}
+    hidden = [f"{_list(np.array(own))} in {_named(names, where)}" for own, where in groups.items() if own]
+    if hidden:
+        yield f"noise hides the width of {'; of '.join(hidden)}: xd.errors tells how well it is known"
+
+
+def _named(names: Sequence[str], some: np.ndarray) -> str:
+    return ", ".join(names[a] for a in some)
 
 
 def typical_noise(source: Source) -> np.ndarray | None:

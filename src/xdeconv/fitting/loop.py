@@ -16,6 +16,7 @@ from ..mixture._mixture import Mixture
 from ..rows.data import Source
 from ..system.ranks import from_first, made_by_first, rank, world
 from .beside import with_share
+from .drawing import drawn, drawn_again
 from .frame import Frame
 from .history import Callback, Epoch
 from .plan import Plan
@@ -23,7 +24,7 @@ from .rescue import REMEDY, NumericalTrouble, refuse_fall, refuse_trouble, rescu
 from .result import FitResult, result_of
 from .searching import explored, searched
 from .state import Candidate, FitState, load_state, refuse_other_learner, refuse_other_ranks, refuse_other_settings
-from .stopping import finished, search_due
+from .stopping import draw_due, finished, search_due
 from .weak_prior import describe_weak_prior
 from .workspace import Workspace
 
@@ -99,7 +100,10 @@ def _begin(desk: Desk, restart: int) -> int | None:
     plan, state = desk.workspace.plan, desk.state
     if state.rescue is not None or state.dtype != _name(plan.dtype):
         _replace(desk, plan.dtype, plan.cache, None)
-    desk.state = replace(desk.state, restart=restart, epoch=0, best=None, best_score=-np.inf, finished=False)
+    desk.state = replace(
+        desk.state, restart=restart, epoch=0, best=None, best_score=-np.inf, finished=False, proposal=None,
+        drawing=(0, 0, 0),
+    )  # fmt: skip
     mixture, moved = explored(desk.workspace, restart)
     desk.learner = desk.workspace.begun(mixture)
     return moved
@@ -111,6 +115,8 @@ def _take_up(desk: Desk, saved: FitState) -> None:
     if saved.dtype != _name(desk.workspace.dtype) or saved.rescue is not None:
         cache = plan.cache if saved.dtype == _name(plan.dtype) else None
         _replace(desk, getattr(torch, saved.dtype), cache, saved.rescue)
+    if saved.proposal is not None:
+        desk.workspace = drawn_again(desk.workspace, saved)
     method = desk.workspace.method
     empty = desk.workspace.begun(_any_mixture(desk.workspace))
     assert plan.checkpoint is not None
@@ -123,6 +129,9 @@ def _epoch(desk: Desk, moved: int | None) -> Epoch:
     remarks: list[str] = []
     past = desk.state.past()
     unsearched: dict[str, torch.Tensor] | None = None
+    if draw_due(desk.workspace, desk.learner, desk.state):
+        _draw(desk)
+        past = []
     if search_due(desk.workspace, desk.learner, desk.state):
         unsearched = _copied(desk.learner)
         moved = _search(desk, remarks)
@@ -146,6 +155,14 @@ def _epoch(desk: Desk, moved: int | None) -> Epoch:
             remarks.append(_recover(desk, trouble))
     desk.learner = after
     return Epoch(desk.state.epoch, 0.0, loglik, validation, desk.state.restart, moved, "; ".join(remarks))
+
+
+def _draw(desk: Desk) -> None:
+    """Draw chances to be kept from where the fit is: what a method has learnt with others is forgotten."""
+    desk.workspace, desk.state = drawn(desk.workspace, desk.learner, desk.state)
+    if desk.workspace.plan.batch_rows is None:
+        method = desk.workspace.method
+        desk.learner = method.moved(desk.learner, method.mixture(desk.learner).tensors(desk.workspace.plan.device))
 
 
 def _copied(learner: Any) -> dict[str, torch.Tensor]:
@@ -194,6 +211,8 @@ def _replace(desk: Desk, dtype: torch.dtype, cache: Any, rescue: tuple[float, ..
     make = desk.workspace.again(dtype, cache, rescue)
     del desk.workspace
     desk.workspace = make()
+    if desk.state.proposal is not None:
+        desk.workspace = drawn_again(desk.workspace, desk.state)
     desk.state = replace(desk.state, dtype=_name(dtype), rescue=rescue)
 
 

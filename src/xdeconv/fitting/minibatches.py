@@ -17,6 +17,7 @@ from ..rows.batch import Batch
 from ..system.ranks import joined, sum_over_ranks
 from .carried import Carried
 from .full_pass import sums_of
+from .selected import Selected
 
 log = logging.getLogger("xdeconv")
 WARM_UPS = 3
@@ -34,6 +35,7 @@ class Steps:
     device: torch.device
     recorded: bool = False
     carried: Carried = NOTHING
+    selected: Selected | None = None
     rows: Tensor = field(init=False)
     loglik: Tensor = field(init=False)
 
@@ -52,7 +54,8 @@ class Steps:
 
     def _sums(self, state: Any, batch: Batch) -> Stats:
         now = self.carried.at(state.numbers())
-        return sums_of(batch, state.parameters(), self.options, state.factors, now.tails, now.inflation)
+        told = now.tails, now.inflation, self.selected
+        return sums_of(batch, state.parameters(), self.options, state.factors, *told)
 
     def run(self, state: Any, batches: Iterator[Batch]) -> Iterator[Any]:
         """The states after one batch and the next; of several ranks, a batch is the union of theirs."""
@@ -65,9 +68,10 @@ class Steps:
             batch: Batch | None = next(batches, None)
             k, d = state.parameters().means.shape
             extra, heavy, whole = len(state.numbers()), self.carried.tails is not None, state.factors is None
-            nothing = torch.zeros(Stats.size(k, d, extra, heavy), dtype=torch.float64, device=self.device)
+            unseen = self.selected is not None
+            nothing = torch.zeros(Stats.size(k, d, extra, heavy, unseen), dtype=torch.float64, device=self.device)
             # other ranks may have more: this one adds nothing to theirs
-            stats = Stats(nothing, k, d, whole, extra, heavy) if batch is None else self._sums(state, batch)
+            stats = Stats(nothing, k, d, whole, extra, heavy, unseen) if batch is None else self._sums(state, batch)
             told = sum_over_ranks(torch.cat([stats.packed, stats.packed.new_full((1,), float(batch is not None))]))
             if told[-1] == 0:
                 return
@@ -75,7 +79,7 @@ class Steps:
             yield state
 
     def _updated(self, state: Any, stats: Stats) -> Any:
-        self.rows += stats.rows
+        self.rows += stats.seen
         self.loglik += stats.loglik
         return self.method.update(state, stats, self.total)
 
@@ -135,12 +139,12 @@ class GraphSteps(Steps):
 
 def make_steps(
     method: Method, total: float, options: Options, device: torch.device, size: int | None, held: bool,
-    carried: Carried = NOTHING,
+    carried: Carried = NOTHING, selected: Selected | None = None,
 ) -> Steps:  # fmt: skip
     """Replayed steps where they help and can be recorded: rows held on one GPU, a method whose update can be."""
     plain = device.type != "cuda" or size is None or not held or joined() or not method.recordable
-    if plain or carried != NOTHING or size is None:
-        return Steps(method, total, options, device, held, carried)
+    if plain or carried != NOTHING or selected is not None or size is None:
+        return Steps(method, total, options, device, held, carried, selected)
     return GraphSteps(method, total, options, device, held, size=size)
 
 

@@ -22,6 +22,7 @@ from ..mixture._mixture import Mixture, refuse_no_mixture
 from ..mixture.background import Background
 from ..mixture.coordinates import checked_names
 from ..mixture.inflation import Inflated
+from ..mixture.selection import Selecting
 from ..mixture.tails import StudentT
 from ..rows.data import Source
 from ..rows.resident import Cache, checked_cache
@@ -71,6 +72,7 @@ class Plan:
     background: Background | None = None
     tails: StudentT | None = None
     inflation: Inflated | None = None
+    selection: Selecting | None = None
     said: tuple[str, ...] = ()
     counted: bool = False
 
@@ -99,6 +101,7 @@ class Plan:
             "validation": None if held_out is None else stamp_of(held_out), "background": told(self.background),
             "tails": None if self.tails is None else repr(self.tails),
             "inflation": None if self.inflation is None else repr(self.inflation),
+            "selection": None if self.selection is None else self.selection.told(),
         }  # fmt: skip
 
     def method_for(self, dtype: torch.dtype) -> Method:
@@ -150,6 +153,7 @@ def resolve(
         background=rows.background,
         tails=heavier,
         inflation=rows.inflation,
+        selection=rows.selection,
         said=said,
         counted=epochs is not None or chosen.batch_rows is not None,
     )
@@ -157,6 +161,8 @@ def resolve(
 
 def refuse_contradictions(mixture: Mixture | None, restarts: int, seed: Any) -> None:
     """Refuse words that do not go together, before any row is read."""
+    if mixture is not None:
+        refuse_no_mixture(mixture)
     if mixture is not None and restarts > 1:
         raise ValueError("restarts try new starts: give mixture= or restarts=, not both")
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
@@ -229,7 +235,6 @@ def count_components(components: Any, mixture: Mixture | None, source: Source) -
         raise ValueError("give components (how many) or mixture (to start from)")
     if mixture is None:
         return at_least(1, components, "components")
-    refuse_no_mixture(mixture)
     if components is not None and components != mixture.k:
         raise ValueError(f"mixture has {mixture.k} components and components={components!r}: give one of them")
     if mixture.d != source.dim:

@@ -12,7 +12,9 @@ from ..methods import Structure
 from ..mixture._mixture import Mixture
 from .history import Epoch, columns
 from .limits import cannot_tell
+from .selected import selection_notes
 from .state import FitState
+from .stopping import monte_carlo
 from .sureness import with_standard_errors
 from .workspace import Workspace
 
@@ -73,6 +75,7 @@ def result_of(workspace: Workspace, state: FitState, interrupted: bool) -> FitRe
         labels=plan.labels or (given.labels if given else None),
         units=plan.units or (given.units if given else None),
         background=plan.background,
+        selection=plan.selection,
     )
     notes = (
         *workspace.raw.notes,
@@ -82,6 +85,7 @@ def result_of(workspace: Workspace, state: FitState, interrupted: bool) -> FitRe
     )
     if mixture.inflation is not None:
         notes = (*(f"errors inflated, {line}" for line in mixture.inflation.describe(mixture.labels)), *notes)
+    notes += selection_notes(mixture, workspace.raw, plan.seed, _drawn(workspace, state))
     meta: dict[str, Any] = {
         "fit": state.settings, "epochs": len(state.history), "loglik": loglik, "validation": validation,
         "notes": list(notes), "history": columns(state.history), **plan.facts,
@@ -90,6 +94,17 @@ def result_of(workspace: Workspace, state: FitState, interrupted: bool) -> FitRe
     return FitResult(
         mixture, state.history, winner.converged, loglik, validation, interrupted, notes, winner.restart
     )  # fmt: skip
+
+
+def _drawn(workspace: Workspace, state: FitState) -> str | None:
+    """What is known of the error that draws make, where there are some."""
+    rounds, size, _ = state.drawing
+    if state.proposal is None:
+        return None
+    known = f"chances to be kept are averages over draws, {rounds} rounds and at last {size} per row or more"
+    if workspace.plan.batch_rows is not None or rounds < 2:
+        return f"{known}: their error is not known"
+    return f"{known}: their error is about {monte_carlo(workspace, state):.1g} standard errors of the parameters"
 
 
 def tidied(mixture: Mixture, structure: Structure) -> Mixture:

@@ -43,6 +43,8 @@ class FitState:
     rescue      w of a prior that the fit had to add, in the frame
     best        the mixture with the best validation of this restart, where stopping early was asked for
     winner      the best of earlier restarts
+    proposal    the mixture, in the frame, that chances to be kept are drawn from, where they are
+    drawing     how often they were drawn, how many per row, and the epoch at which they were last
     """
 
     settings: dict[str, Any]
@@ -57,6 +59,8 @@ class FitState:
     best_score: float = -np.inf
     winner: Candidate | None = None
     finished: bool = False
+    proposal: Mixture | None = None
+    drawing: tuple[int, int, int] = (0, 0, 0)
 
     def past(self) -> list[Epoch]:
         """The epochs of this restart."""
@@ -69,13 +73,14 @@ class FitState:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it; the old file stays whole until the new one is."""
         arrays = {f"state.{name}": tensor.detach().cpu().numpy() for name, tensor in self.learner.items()}
-        kept = {"best": self.best, "winner": None if self.winner is None else self.winner.mixture}
+        winner = None if self.winner is None else self.winner.mixture
+        kept = {"best": self.best, "winner": winner, "proposal": self.proposal}
         for name, mixture in kept.items():
             if mixture is not None:
                 arrays |= {f"{name}.{part}": getattr(mixture, part) for part in ("shares", "means", "covariances")}
                 if mixture.tails is not None:
                     arrays[f"{name}.tails"] = np.array([mixture.tails.nu, mixture.tails.fitted], dtype=np.float64)
-        plain = ("settings", "restart", "epoch", "dtype", "notes", "rescue", "best_score", "finished")
+        plain = ("settings", "restart", "epoch", "dtype", "notes", "rescue", "best_score", "finished", "drawing")
         facts = {name: getattr(self, name) for name in plain} | {"history": [asdict(e) for e in self.history]}
         wider = {name: mixture.inflation for name, mixture in kept.items() if mixture is not None}
         facts["inflation"] = {name: made.as_json() for name, made in wider.items() if made is not None}
@@ -90,16 +95,16 @@ def load_state(path: str | os.PathLike[str]) -> FitState:
     try:
         learner = {name[6:]: torch.from_numpy(a.copy()) for name, a in arrays.items() if name.startswith("state.")}
         history = tuple(Epoch(**record) for record in facts["history"])
-        best, winner = (_mixture(arrays, name, facts) for name in ("best", "winner"))
+        best, winner, proposal = (_mixture(arrays, name, facts) for name in ("best", "winner", "proposal"))
         wrong = [name for name, kind in KINDS.items() if not isinstance(facts[name], kind)]
         wrong += [f"history {i}" for i, record in enumerate(history) if not isinstance(record.loglik, float)]
         if wrong:
             raise ValueError(f"{path} is damaged: {', '.join(wrong)}")
-        known = {field.name for field in fields(FitState)} - {"learner", "history", "best", "winner"}
-        plain = {name: facts[name] for name in known}
-        plain |= {name: None if plain[name] is None else tuple(plain[name]) for name in ("notes", "rescue")}
+        known = {field.name for field in fields(FitState)} - {"learner", "history", "best", "winner", "proposal"}
+        plain = {"drawing": (0, 0, 0)} | {name: facts[name] for name in known if name in facts or name != "drawing"}
+        plain |= {name: None if plain[name] is None else tuple(plain[name]) for name in ("notes", "rescue", "drawing")}
         candidate = None if winner is None else Candidate(winner, **facts["winner"])
-        return FitState(**plain, learner=learner, history=history, best=best, winner=candidate)
+        return FitState(**plain, learner=learner, history=history, best=best, winner=candidate, proposal=proposal)
     except (TypeError, KeyError, AttributeError) as problem:
         raise ValueError(f"{path} is damaged: {problem}") from problem
 

@@ -6,11 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from .drawing import overlapping
 from .history import Epoch
 from .state import FitState
 from .workspace import Workspace
 
 CHANGED = 1.0  # nats: where passes since a search gained less, it would find what it found
+ROUNDS = 12  # of draws
+POOR, NEAR = 0.2, 0.8  # overlaps of the mixture that was drawn from and the present one
+ENOUGH = 0.15  # of a standard error
 RESOLVED = {True: 6e-9, False: 1e-17}  # of the log-likelihood: what float32 and float64 can tell apart
 
 
@@ -41,15 +45,15 @@ def settled(workspace: Workspace, learner: Any, state: FitState) -> bool:
     """Whether full passes have converged since the last search; minibatches run for all their epochs."""
     if workspace.plan.batch_rows is not None:
         return False
-    past = _since_search(state.past())
+    past = [record for record in _since_search(state.past()) if record.epoch >= state.drawing[2]]
     return bool(past) and left(workspace, learner, past) < resolved(workspace, past)
 
 
 def search_due(workspace: Workspace, learner: Any, state: FitState) -> bool:
     """When a fit has converged elsewhere, or a minibatch epoch is over, as long as searches may be made and succeed."""
     plan, past = workspace.plan, state.past()
-    if plan.moves is None or plan.components == 1 or not past:
-        return False
+    if plan.moves is None or plan.components == 1 or not past or plan.selection is not None:
+        return False  # moves are judged by the rows as they are: of selected ones, only the start is searched
     searches = [record.moved for record in past[1:] if record.moved is not None]
     if len(searches) >= plan.moves.rounds or (searches and searches[-1] == 0):
         return False
@@ -63,11 +67,40 @@ def _changed(workspace: Workspace, past: list[Epoch]) -> bool:
     return not gained < CHANGED * workspace.total / workspace.train.rows
 
 
+def draw_due(workspace: Workspace, learner: Any, state: FitState) -> bool:
+    """Whether chances to be kept, where they are averages over draws, must be drawn from where the fit is now.
+
+    Before the first pass and every minibatch epoch; where the draws have become poor; and when a fit has converged with
+    draws of elsewhere, or with so few that its gain from them, half the squared shift in standard errors, is too large.
+    """
+    selection = workspace.plan.selection
+    if selection is None or not selection.drawn:
+        return False
+    rounds, _, epoch = state.drawing
+    if state.proposal is None:
+        return True
+    if workspace.plan.batch_rows is not None:
+        return state.epoch > epoch
+    if rounds >= ROUNDS or state.epoch == epoch:
+        return False
+    overlap = overlapping(state.proposal, workspace.mixture(learner))
+    if not settled(workspace, learner, state):
+        return overlap < POOR
+    return rounds < 2 or overlap < NEAR or monte_carlo(workspace, state) > ENOUGH
+
+
+def monte_carlo(workspace: Workspace, state: FitState) -> float:
+    """The part of a standard error that the draws make, in the mean over parameters, by what the last round gained."""
+    past = [record.loglik for record in state.past() if record.epoch >= state.drawing[2]]
+    gain = max(past[-1] - past[0], 0.0) * workspace.train.rows
+    return float(np.sqrt(gain / (state.proposal.n_parameters if state.proposal else 1)))
+
+
 def finished(workspace: Workspace, learner: Any, state: FitState) -> bool:
     """Whether a restart may stop: nothing is left to gain, or it was told to stop early and rows held out say so."""
     if state.epoch >= workspace.plan.epochs:
         return True
-    if search_due(workspace, learner, state):
+    if search_due(workspace, learner, state) or draw_due(workspace, learner, state):
         return False
     return settled(workspace, learner, state) or _overfits(workspace, state)
 

@@ -29,8 +29,9 @@ def weak_prior(source: Source, seed: int = 0) -> Prior | None:
     if sample.projection is not None:
         return None
     x = sample.x.double().cpu().numpy()
+    weight = np.ones(sample.n) if sample.weight is None else sample.weight.double().cpu().numpy()
     each = max(source.rows, 1) / max(sample.n, 1)
-    w = [_column(*pair, each, sample.p) for pair in zip(x, _typical_noise(sample), strict=True)]
+    w = [_column(*pair, weight, each, sample.p) for pair in zip(x, _typical_noise(sample), strict=True)]
     return Prior(w=tuple(w), c=0.0) if any(w) else None
 
 
@@ -53,16 +54,28 @@ def _typical_noise(batch: Batch) -> np.ndarray:
     return np.array([np.median(v[s]) if s.any() else 0.0 for v, s in zip(both, seen, strict=True)])
 
 
-def _column(x: np.ndarray, noise: float, each: float, p: int) -> float:
-    """w of one column of values, of which each stands for ``each`` rows; 0 where its noise is enough."""
-    x = x[~np.isnan(x)]
-    variance = float(x.var()) if len(x) else 0.0
+def _column(x: np.ndarray, noise: float, weight: np.ndarray, each: float, p: int) -> float:
+    """w of one column of values, of which each stands for ``each`` rows; 0 where its noise is enough.
+
+    A row that weighs as much as two is taken as two.
+    """
+    seen = ~np.isnan(x) & (weight > 0)
+    x, weight = x[seen], weight[seen]
+    mean = float(np.average(x, weights=weight)) if len(x) else 0.0
+    variance = float(np.average((x - mean) ** 2, weights=weight)) if len(x) else 0.0
     if variance == 0.0:
         return 0.0
-    values, counts = np.unique(np.round((x - x.mean()) / (SAME * np.sqrt(variance))), return_counts=True)
-    rows = 1 + each * float((counts * (counts - 1)).sum()) / len(x)
+    values, place = np.unique(np.round((x - mean) / (SAME * np.sqrt(variance))), return_inverse=True)
+    found, weighed = (_sharing(np.bincount(place, weights=a)) for a in (np.ones(len(x)), weight))
+    rows = 1 + each * (found - 1)  # that share a value, of all
+    heavy = rows * weighed / found  # what they weigh
     step = SAME * np.sqrt(variance) * float(np.quantile(np.diff(values), COMMON)) if len(values) > 1 else 0.0
-    rounding = step**2 / 12 if rows >= SHARED else 0.0
+    rounding = step**2 / 12 if max(rows, heavy) >= SHARED else 0.0
     if noise > 0.0:
-        return rows * rounding if noise < rounding else 0.0
-    return max(rows * rounding, (p + 2) * LEAST * variance)
+        return heavy * rounding if noise < rounding else 0.0
+    return max(heavy * rounding, (p + 2) * LEAST * variance)
+
+
+def _sharing(counts: np.ndarray) -> float:
+    """How many rows have the value of a row, on average over rows."""
+    return float((counts * counts).sum() / counts.sum())

@@ -25,6 +25,7 @@ from .full_pass import score_of, stats_of, summed, weight_of
 from .minibatches import Steps, make_steps
 from .plan import Plan
 from .rescue import NumericalTrouble
+from .selected import Selected
 
 log = logging.getLogger("xdeconv")
 CHECKED_ROWS = 1 << 14
@@ -50,6 +51,7 @@ class Workspace:
     empty: float
     said: str
     steps: Steps | None
+    selected: Selected | None = None
 
     @classmethod
     def of(
@@ -77,7 +79,20 @@ class Workspace:
             steps = make_steps(
                 method, total, plan.options, plan.device, size, train.resident_bytes > 0, _carried(plan, frame)
             )
-        return cls(plan, frame, raw, raw_held_out, method, dtype, train, held_out, total, empty, said, steps)
+        made = cls(plan, frame, raw, raw_held_out, method, dtype, train, held_out, total, empty, said, steps)
+        return made if plan.selection is None else made.around(None, 0, 0)
+
+    def around(self, proposal: Mixture | None, size: int, seed: int) -> Workspace:
+        """The same with the chances of rows drawn, where they are, from a mixture in the frame; or not yet."""
+        plan, shift, scale = self.plan, self.frame.shift.numpy(), self.frame.scale.numpy()
+        assert plan.selection is not None
+        if proposal is None and plan.selection.drawn:
+            return self
+        beside = None if plan.background is None else plan.background.transformed(-shift / scale, 1 / scale)
+        inside = plan.selection.transformed(-shift / scale, 1 / scale)
+        selected = Selected.of(inside, beside, proposal, size, seed, plan.device)
+        steps = None if self.steps is None else replace(self.steps, selected=selected)
+        return replace(self, selected=selected, steps=steps)
 
     @property
     def single(self) -> bool:
@@ -95,7 +110,9 @@ class Workspace:
         steps = self.steps
         if steps is not None:
             rows, carried = self.plan.batch_rows, self.carried
-            steps = make_steps(method, self.total, steps.options, steps.device, rows, steps.recorded, carried)
+            steps = make_steps(
+                method, self.total, steps.options, steps.device, rows, steps.recorded, carried, self.selected
+            )
         return replace(self, method=method, steps=steps)
 
     def passed(self, state: Any, epoch: int, interim: Callable[[Any], None]) -> tuple[Any, float]:
@@ -105,12 +122,13 @@ class Workspace:
             numbers, factors, now = state.numbers(), state.factors, self.carried.at(state.numbers())
             work = partial(
                 stats_of, parameters=state.parameters(), options=self.plan.options, factors=factors, tails=now.tails,
-                inflation=now.inflation,
+                inflation=now.inflation, selected=self.selected,
             )  # fmt: skip
             extra, heavy, all_of_G = len(numbers), now.tails is not None, factors is None or len(numbers) > 0
-            packed = self.summed(self.train, work, Stats.size(k, d, extra, heavy))
-            whole = Stats(packed, k, d, heavy or all_of_G, extra, heavy)
-            return self.method.update(state, whole, self.total), float(whole.loglik / whole.rows)
+            unseen = self.selected is not None
+            packed = self.summed(self.train, work, Stats.size(k, d, extra, heavy, unseen))
+            whole = Stats(packed, k, d, heavy or all_of_G, extra, heavy, unseen)
+            return self.method.update(state, whole, self.total), float(whole.loglik / whole.seen)
         self.steps.begin()
         for after in self.steps.run(state, self.part(epoch)):
             state = after
@@ -144,7 +162,7 @@ class Workspace:
         parameters = mixture.scaled(self.plan.device)
         work = partial(
             score_of, parameters=parameters, options=self.plan.options, tails=mixture.tails,
-            inflation=mixture.inflation,
+            inflation=mixture.inflation, selected=self.selected,
         )  # fmt: skip
         total, weight = self.summed(source, work, 2).tolist()
         return total / weight

@@ -18,6 +18,7 @@ class Stats:
     Of ``extra`` numbers that belong to no component (a factor on errors, a tail's nu), ``slopes`` are the derivatives
     of loglik and ``certainty`` the information that complete data would hold. Of components with ``heavy`` tails, which
     are several of scales c, ``pull`` is sum r / c (k,): what their means weigh rows by.
+    Where rows were selected, ``rows`` counts those that were rejected too, which are ``unseen``; ``seen`` does not.
     Stats form a commutative monoid under ``+``: batches, threads, devices and machines all merge the same way.
 
     Parameters
@@ -32,6 +33,8 @@ class Stats:
         Numbers that belong to no component.
     heavy : bool, default False
         Whether components have heavy tails.
+    unseen : bool, default False
+        Whether the last number is the weight of the rows that a selection rejected.
 
     Examples
     --------
@@ -45,9 +48,10 @@ class Stats:
     whole: bool = True
     extra: int = 0
     heavy: bool = False
+    unseen: bool = False
 
     @staticmethod
-    def size(k: int, d: int, extra: int = 0, heavy: bool = False) -> int:
+    def size(k: int, d: int, extra: int = 0, heavy: bool = False, unseen: bool = False) -> int:
         """Length of the flat tensor.
 
         Parameters
@@ -58,13 +62,15 @@ class Stats:
             Numbers that belong to no component.
         heavy : bool, default False
             Whether components have heavy tails.
+        unseen : bool, default False
+            Whether rows were selected.
 
         Returns
         -------
         int
             How many numbers.
         """
-        return 2 + k * (1 + d + d * d) + 2 * extra + k * heavy
+        return 2 + k * (1 + d + d * d) + 2 * extra + k * heavy + unseen
 
     @classmethod
     def zeros(cls, k: int, d: int, device: torch.device | str = "cpu") -> Stats:
@@ -116,7 +122,26 @@ class Stats:
 
     @property
     def pull(self) -> Tensor:
-        return self.packed[self.size(self.k, self.d, self.extra) :]
+        return self.packed[self.size(self.k, self.d, self.extra) :][: self.k * self.heavy]
+
+    @property
+    def seen(self) -> Tensor:
+        """The weight of the rows that there are."""
+        return self.rows - self.packed[-1] if self.unseen else self.rows
+
+    def complete(self, total: float) -> Tensor | float:
+        """The weight of a data set with the rows that a selection rejected, as many as for these.
+
+        Parameters
+        ----------
+        total : float
+            Without them.
+
+        Returns
+        -------
+        torch.Tensor or float
+        """
+        return total * self.rows / self.seen.clamp(min=1e-300) if self.unseen else total
 
     def for_em(self) -> Stats:
         """Sums with which the update of Gaussian components is EM's for heavy ones too.
@@ -171,6 +196,7 @@ class Stats:
         return torch.cat([self.q, (self.rows - self.q.sum()).clamp(min=0.0)[None]])
 
     def __add__(self, other: Stats) -> Stats:
-        if (self.k, self.d, self.extra, self.heavy) != (other.k, other.d, other.extra, other.heavy):
+        ours, theirs = ((s.k, s.d, s.extra, s.heavy, s.unseen) for s in (self, other))
+        if ours != theirs:
             raise ValueError(f"cannot add Stats of (k, d) = {(self.k, self.d)} and {(other.k, other.d)}")
         return replace(self, packed=self.packed + other.packed, whole=self.whole and other.whole)

@@ -139,7 +139,7 @@ class Accelerated(Method):
     def update(self, state: AcceleratedState, stats: Stats, total: float) -> AcceleratedState:
         """The next trial, from the sums of all rows at the last one."""
         p = state.progress
-        p = p._replace(seen=p.seen + float(stats.rows), passes=p.passes + 1)
+        p = p._replace(seen=p.seen + float(stats.seen), passes=p.passes + 1)
         value = float(stats.loglik) + self._log_prior(state.parameters())
         if p.passes <= WARM_UP:
             return self._by_em(replace(state, progress=p), stats, total, value)

@@ -116,7 +116,8 @@ class EM(Method):
         """One update from the sums over a batch, or over all rows; ``total`` is the weight of the data set."""
         numbers, stats = stats, stats.for_em()
         n, V = stats.rows, state.covariances
-        lam = at_epoch(self.step, state.seen / total) * (n > 0).to(n.dtype)  # a batch of no weight changes nothing
+        lam, all_rows = at_epoch(self.step, state.seen / total), numbers.complete(total)
+        lam = lam * (n > 0).to(n.dtype)  # a batch of no weight changes nothing
         shares = (1 - lam) * state.weights + lam * stats.masses(len(state.weights)) / n.clamp(min=SMALLEST)
         k, device = len(V), shares.device
         mass = shares[:k]
@@ -133,17 +134,19 @@ class EM(Method):
         if self.inflate:
             moved = moved + (share * stats.q)[:, None, None] * torch.diag_embed(per_coordinate(self.inflate, V))
         if self.prior is not None:
-            moved = self.prior.covariances(moved, total * mass, lam)
-        rows = total * mass if self.prior is None else torch.where(mass > 0, total * mass + lam * self.prior.c, 0.0)
+            moved = self.prior.covariances(moved, all_rows * mass, lam)
+        rows = (
+            all_rows * mass if self.prior is None else torch.where(mass > 0, all_rows * mass + lam * self.prior.c, 0.0)
+        )
         shape = self.covariance.stepped((moved + moved.mT) / 2, rows, state.shape, stats.whole)
         if fixed.covariances is not False:
             shape = shape.held(fixed.mask("covariances", k, device), state.shape)
 
-        weights = shares if self.prior is None else self.prior.weights(shares, total, lam, k)
+        weights = shares if self.prior is None else self.prior.weights(shares, all_rows, lam, k)
         if fixed.weights is not False:
             weights = share_among_free(weights, state.weights, fixed.on_weights(len(weights), k, device))
         extra = moved_numbers(state.extra, numbers, lam)
-        return EMState(weights, state.means + delta, shape.V, state.seen + n, shape.factors, extra)
+        return EMState(weights, state.means + delta, shape.V, state.seen + numbers.seen, shape.factors, extra)
 
     def with_numbers(self, state: EMState, numbers: Tensor) -> EMState:
         """The state with fitted numbers that belong to no component."""

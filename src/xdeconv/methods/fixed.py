@@ -159,7 +159,7 @@ class Fixed:
 
 
 def refuse_other_kinds(method: Any) -> None:
-    """Refuse a method whose prior is no Prior or whose fixed is no Fixed."""
+    """Refuse a method whose prior is not a Prior or whose fixed is not a Fixed."""
     for name, kind in (("prior", Prior), ("fixed", Fixed)):
         value = getattr(method, name)
         if value is not None and not isinstance(value, kind):

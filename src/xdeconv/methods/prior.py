@@ -113,7 +113,7 @@ class Prior:
         blended = (mass[:, None, None] * V + step * self.matrix(V)) / (mass + step * self.c)[:, None, None]
         return torch.where((mass > 0)[:, None, None], blended, V)
 
-    def weights(self, mass: Tensor, total: float, step: Tensor | float, k: int) -> Tensor:
+    def weights(self, mass: Tensor, total: Tensor | float, step: Tensor | float, k: int) -> Tensor:
         """The EM update of weights, of k components and perhaps a background, from mean responsibilities.
 
         Parameters

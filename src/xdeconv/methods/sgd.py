@@ -190,7 +190,7 @@ class SGD(Method):
 
     def update(self, state: SGDState, stats: Stats, total: float) -> SGDState:
         """One optimiser step from the sums over a batch; ``total`` is the weight of the data set."""
-        n = stats.rows
+        n = stats.seen
         alpha = state.log_weights().exp()
         q, g, G = stats.masses(len(alpha)), stats.g, stats.G + self._penalty(state.shape.V, n / total)
         if self.prior is not None:

@@ -60,6 +60,9 @@ class Mixture(Questions, Writing):
     inflation : Inflated, optional
         Fitted factors on errors: the errors of all rows that the mixture is asked about are inflated by them. A
         background sees errors as they are quoted.
+    selection : Cut, sequence of Cut, Completeness or callable, optional
+        How rows were selected. The mixture is that of all rows, kept or not, and so are all answers but ``score``,
+        which is given that rows were kept, and ``sample(selected=True)``. Marginals and conditions have none.
 
     Examples
     --------
@@ -189,6 +192,7 @@ class Mixture(Questions, Writing):
             self, weights=weights, means=means, covariances=V, labels=labels, units=units,
             meta=restricted(self.meta or {}, keep, self.d), background=background, background_weight=share,
             structure="full", inflation=None if self.inflation is None else self.inflation.restricted(keep),
+            selection=None,
         )  # fmt: skip
 
     def transformed(self, shift: Array, scale: Array) -> Mixture:
@@ -207,9 +211,10 @@ class Mixture(Questions, Writing):
         beside = None if self.background is None else self.background.transformed(shift, scale)
         structure = self.structure if self.structure != "spherical" or np.ptp(scale) == 0 else "diagonal"
         wider = None if self.inflation is None else self.inflation.transformed(np.asarray(scale))
+        kept = None if self.selection is None else self.selection.transformed(shift, scale)
         return replace(
             self, means=shift + scale * self.means, covariances=V, background=beside, structure=structure,
-            inflation=wider,
+            inflation=wider, selection=kept,
         )  # fmt: skip
 
     def gaussians(self) -> Mixture:
@@ -235,8 +240,9 @@ class Mixture(Questions, Writing):
     # Draws
 
     def sample(
-        self, size: int, seed: int | None = None, noise: Any = None, projection: Any = None, *, error: Any = None
-    ) -> Array:
+        self, size: int, seed: int | None = None, noise: Any = None, projection: Any = None, *, error: Any = None,
+        selected: bool = False,
+    ) -> Array:  # fmt: skip
         """Draws of true values, the background's among them; with noise or a projection, of noisy rows.
 
         Parameters
@@ -247,6 +253,8 @@ class Mixture(Questions, Writing):
             Same seed, same draws.
         noise, projection, error : array_like, optional
             As in :meth:`log_prob`, of the rows to be drawn.
+        selected : bool, default False
+            Whether only rows that the mixture's selection keeps are drawn: what the survey would see.
 
         Returns
         -------
@@ -262,6 +270,8 @@ class Mixture(Questions, Writing):
         if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 0:
             raise ValueError(f"size must be a whole number of at least 0, got {size!r}")
         rng = np.random.default_rng(seed)
+        if selected:
+            return self._drawn_selected(size, rng, projection, {"noise": noise, "error": error})
         v = self.drawn(size, rng)
         if noise is None and error is None and projection is None:
             return v
@@ -272,6 +282,17 @@ class Mixture(Questions, Writing):
         view = self.widened(Batch.from_arrays(v if R is None else np.zeros((size, p)), noise, R, error=error))
         x = v if view.projection is None else np.einsum("pdn,nd->np", view.projection.numpy(), v)
         return x + np.einsum("npq,nq->np", square_root(view.covariance().numpy()), rng.standard_normal((size, p)))
+
+    def _drawn_selected(self, size: int, rng: np.random.Generator, projection: Any, noise: dict[str, Any]) -> Array:
+        """Rows that the selection keeps: each is drawn again until it is."""
+        if self.selection is None:
+            raise ValueError("the mixture has no selection: with_(selection=...) says what was kept")
+        if projection is not None:
+            raise ValueError("selection= is of observed coordinates: rows that are projections cannot be selected")
+        if all(value is None for value in noise.values()) and self.selection.needs_noise(self._asked.noisy):
+            raise ValueError("what a survey keeps depends on its errors: give error= or noise= (zero where values are "
+                             "exact)")  # fmt: skip
+        return self.selection.drawn_rows(self.drawn, Batch.from_arrays(np.zeros((size, self.d)), **noise), rng)
 
     def drawn(self, size: int, rng: np.random.Generator) -> Array:
         """Draws of true values by a generator of one's own.

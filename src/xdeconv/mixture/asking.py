@@ -184,6 +184,11 @@ class Asked:
 
     # Errors that the fit had
 
+    @property
+    def noisy(self) -> bool:
+        """Whether the fit is known to have had errors."""
+        return any(self._errors())
+
     def _errors(self) -> Sequence[bool | None]:
         """Whether each coordinate had errors in the fit; None where that is not known."""
         known = self.meta.get(ERRORS)

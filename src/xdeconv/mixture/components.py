@@ -19,8 +19,10 @@ from ..rows.batch import Batch
 from . import line
 from .background import Background
 from .coordinates import Coordinate, checked_names, indices
+from .given_selection import as_selecting
 from .inflation import Inflated
 from .matrices import checked_parameters, n_parameters, of_one_covariance
+from .selection import Population, Selecting
 from .tails import StudentT
 
 Array = np.ndarray
@@ -41,6 +43,7 @@ class Components(Background):
     tails: StudentT | None = None
     structure: str = "full"
     inflation: Inflated | None = None
+    selection: Selecting | None = None
 
     def __post_init__(self) -> None:
         weights, means, V = checked_parameters(self.weights, self.means, self.covariances)
@@ -53,6 +56,7 @@ class Components(Background):
         object.__setattr__(self, "background_weight", _checked_background(self))
         if self.inflation is not None and not isinstance(self.inflation, Inflated):
             raise ValueError(f"inflation must be the factors of a fit, mixture.inflation, got {self.inflation!r}")
+        object.__setattr__(self, "selection", as_selecting(self.selection, self.labels, self.d))
         of_one_covariance(self.structure, self.d)  # which refuses a word that it does not know
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -89,16 +93,17 @@ class Components(Background):
         beside += "" if self.tails is None or self.tails.nu is None else f", nu={self.tails.nu:.3g}"
         beside += "" if self.inflation is None else ", inflated errors"
         shape = "" if self.structure == "full" else f", covariance={self.structure}"
-        return f"Mixture(k={self.k}, d={self.d}{names}{shape}{beside})"
+        kept = "" if self.selection is None else ", selected"
+        return f"Mixture(k={self.k}, d={self.d}{names}{shape}{beside}{kept})"
 
     def with_(self, **changes: Any) -> Self:
-        """A copy with other labels, units, meta, structure or background.
+        """A copy with other labels, units, meta, structure, background or selection.
 
         Parameters
         ----------
         **changes : dict
-            labels, units, meta, structure, background or background_weight; ``background=None`` leaves the components
-            alone.
+            labels, units, meta, structure, selection, background or background_weight; ``background=None`` leaves the
+            components alone.
 
         Returns
         -------
@@ -262,6 +267,20 @@ class Components(Background):
         """
         own = self.tensors(device)
         return own if self.tails is None else self.tails.expanded(own)
+
+    def population(self, device: torch.device | str = "cpu") -> Population:
+        """What makes rows, as a selection function wants it.
+
+        Parameters
+        ----------
+        device : torch.device or str
+            Where it is wanted.
+
+        Returns
+        -------
+        Population
+        """
+        return Population(self.scaled(device), self.background)
 
     def tensors(self, device: torch.device | str = "cpu") -> Parameters:
         """Log-weights, means and covariances as float64 tensors, as kernels want them.

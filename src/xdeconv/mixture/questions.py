@@ -18,10 +18,13 @@ from . import tail
 from .asking import Asked
 from .components import Components
 from .computing import answers, computing, rows_in
+from .given_selection import as_selecting
 from .posterior import Posterior
+from .selection import refuse_rejected
 from .undefined import refuse_nan
 
 Array = np.ndarray
+SCORED = 64  # draws per row, for chances that are averages
 
 
 class Questions(Components):
@@ -67,8 +70,8 @@ class Questions(Components):
 
     def score(
         self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None, weight: Any = None,
-        background: Any = None, device: Any = None, dtype: Any = None,) -> float:  # fmt: skip
-        """Mean log-density per unit of row weight.
+        background: Any = None, selection: Any = None, device: Any = None, dtype: Any = None,) -> float:  # fmt: skip
+        """Mean log-density per unit of row weight; of a mixture with a selection, given that the rows were kept.
 
         Parameters
         ----------
@@ -80,6 +83,9 @@ class Questions(Components):
             (n,), how much each row counts.
         background : array_like, optional
             (n,), log-densities of these rows, for a model that was fitted with such.
+        selection : Cut, sequence of Cut, Completeness or callable, optional
+            How the rows were selected; by default the mixture's own. A function must be given again to a mixture that
+            was loaded from a file.
         device : {"cpu", "cuda"}, optional
             Where to compute: by default the GPU, where there is one and rows times components are 10^7 or more.
         dtype : {"float64", "float32"}, optional
@@ -89,16 +95,57 @@ class Questions(Components):
         -------
         float
         """
+        kept = self.selection if selection is None else as_selecting(selection, self.labels, self.d)
+        chances = None if kept is None else kept.around(self.population(), SCORED, 0)
         total, weights, first = 0.0, 0.0, 0
         given = {"error": error, "background": background, "device": device, "dtype": dtype}
         for log_prob, batch in self._answers(kernels_log_prob, X, noise, projection, weight, **given):
             refuse_nan(log_prob, first)
+            if kept is not None and chances is not None:
+                refuse_rejected(kept, batch, first)
+                log_prob = log_prob + chances.log_kept(batch) - chances.log_chance(self.population(), batch)
             total += float(log_prob.sum() if batch.weight is None else batch.weight @ log_prob)
             weights += float(batch.total_weight())
             first += batch.n
         if not weights:
             raise ValueError("X has no rows to score" if not first else "the rows have no weight in all")
         return total / weights
+
+    def kept_probability(
+        self, X: Any, noise: Any = None, *, error: Any = None, selection: Any = None,
+    ) -> Array:  # fmt: skip
+        """The chance that a row with the noise and the gaps of each row would have been kept, whatever its values.
+
+        Parameters
+        ----------
+        X : array_like, table, path, Source or Batch
+            The rows.
+        noise, error : array_like, optional
+            As in :meth:`log_prob`.
+        selection : Cut, sequence of Cut, Completeness or callable, optional
+            How rows are selected; by default the mixture's own.
+
+        Returns
+        -------
+        numpy.ndarray
+            (n,); 1 for a mixture without a selection.
+
+        Examples
+        --------
+        >>> from xdeconv import Cut, Mixture
+        >>> mixture = Mixture([1.0], [[1.0]], [[[1.0]]], selection=Cut(0, above=1.0))
+        >>> mixture.kept_probability([[2.0]])
+        array([0.5])
+        """
+        kept = self.selection if selection is None else as_selecting(selection, self.labels, self.d)
+        chances = None if kept is None else kept.around(self.population(), SCORED, 0)
+
+        def chance(_: Parameters, batch: Batch) -> Tensor:
+            if chances is None:
+                return torch.ones(batch.n, dtype=torch.float64)
+            return chances.log_chance(self.population(), batch).exp()
+
+        return self._each(chance, X, noise, error=error, device="cpu")
 
     def responsibilities(
         self, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None, log_prior: Any = None,

@@ -8,10 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .background import Background, Rows, Uniform
+from .completeness import Lost
+from .cuts import Cuts, Edge
 from .inflation import Inflated
+from .selection import Selecting
 from .tails import StudentT
 
-FEATURES = ("background", "tails", "inflation")
+FEATURES = ("background", "tails", "inflation", "selection")
 """Features of files that this version knows."""
 BESIDE = "background."
 
@@ -35,6 +38,9 @@ def saved(mixture: Any) -> Saved:
     if mixture.inflation is not None:
         facts["inflation"] = mixture.inflation.as_json()
         features.append("inflation")
+    if mixture.selection is not None:
+        features.append("selection")
+        facts["selection"] = _selection(mixture.selection)
     if mixture.background is None:
         return Saved(arrays, facts, features)
     inner = _background(mixture.background)
@@ -53,11 +59,24 @@ def _background(background: Any) -> Saved:
     return Saved(inner.arrays, {"kind": "mixture", "facts": inner.facts}, [])
 
 
+def _selection(selection: Selecting) -> dict[str, Any]:
+    """Cuts, or that there was a function, which a file cannot hold."""
+    if isinstance(selection, Cuts):
+        return {"kind": "cuts", "edges": [list(edge) for edge in selection.edges]}
+    return {"kind": "function"}
+
+
+def _restored_selection(told: Any) -> Selecting:
+    return Cuts(tuple(Edge(*edge) for edge in told["edges"])) if told["kind"] == "cuts" else Lost()
+
+
 def restored(make: Callable[..., Any], arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> Any:
     """The mixture of a file's arrays and facts; ``make`` is the class."""
     more: dict[str, Any] = {"tails": StudentT(**facts["tails"])} if "tails" in facts else {}
     if "inflation" in facts:
         more["inflation"] = Inflated.from_json(facts["inflation"])
+    if "selection" in facts:
+        more["selection"] = _restored_selection(facts["selection"])
     if "background" in facts:
         told = facts["background"]
         inside = {name.removeprefix(BESIDE): array for name, array in arrays.items() if name.startswith(BESIDE)}

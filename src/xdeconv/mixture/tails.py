@@ -145,7 +145,8 @@ class StudentT:
             slope = (inside @ on_c) + (q.sum(0) / p) @ on_p
             parts += [slope[None], INFORMATION * stats.rows[None]]
         parts.append((q / c).sum(1))
-        return Stats(torch.cat(parts), k, d, stats.whole, int(self.fitted), heavy=True)
+        parts += [stats.packed[-1:]] if stats.unseen else []
+        return Stats(torch.cat(parts), k, d, stats.whole, int(self.fitted), heavy=True, unseen=stats.unseen)
 
 
 def scales(log_nu: float) -> Scales:

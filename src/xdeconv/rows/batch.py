@@ -10,6 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from . import checks
+from . import tables as tabular
+from .redundant import turned
+
 ROW_TENSORS = ("x", "noise", "projection", "weight", "background")  # numbers that have a place for each row
 
 
@@ -115,10 +119,6 @@ class Batch:
         >>> Batch.from_arrays([[1.0, 2.0], [3.0, float("nan")]], error=[0.1, 0.2])
         Batch(rows=2, p=2, d=2, noise=diagonal shared, missing values)
         """
-        from . import checks
-        from . import tables as tabular
-        from .redundant import turned
-
         noise, error = tabular.aligned(noise, X, "noise"), tabular.aligned(error, X, "error")
         weight, label = tabular.aligned(weight, X, "weight"), tabular.aligned(label, X, "label")
         log_prior = log_prior if label is not None else tabular.aligned(log_prior, X, "log_prior")
@@ -138,7 +138,13 @@ class Batch:
             background=checks.background(background, n),
             group=checks.group(group, n),
         )
-        return turned(batch).to(device=device, dtype=dtype)
+        return batch._turned().to(device=device, dtype=dtype)
+
+    def _turned(self) -> Batch:
+        if self.projection is None or self.noise is None:
+            return self
+        views = turned(self.x, self.covariance(), self.projection, self.full)
+        return self if views is None else replace(self, **views._asdict())
 
     @property
     def n(self) -> int:

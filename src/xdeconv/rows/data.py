@@ -322,6 +322,10 @@ class View(Source):
     def read_again(self) -> bool:
         return self.source.read_again
 
+    def look_around(self, *, split: bool = False) -> None:
+        """Find out about the rows, on every rank."""
+        self.source.look_around(split=split)
+
 
 @dataclass(frozen=True)
 class PooledSource(View):

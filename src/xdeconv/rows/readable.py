@@ -85,6 +85,17 @@ class Readable(ABC):
         """Memory of the rows that it holds here; 0 for a stream."""
         return 0
 
+    def look_around(self, *, split: bool = False) -> None:  # noqa: B027
+        """Find out about rows that a fit will not hold in memory, before it asks; called on every rank.
+
+        By default nothing is done: rows are asked when something is wanted of them.
+
+        Parameters
+        ----------
+        split : bool, default False
+            Whether some of the rows are to be held out: then only their number matters yet.
+        """
+
     @property
     def weighed(self) -> tuple[float, float] | None:
         """The weight of all rows, and how many have nothing observed, where that is known without reading them."""

@@ -8,45 +8,58 @@ are: rows are turned once, and nothing else has to know.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from .batch import Batch
-
 SMALLEST_PIVOT = 1e-6  # of a variance: with less, the noise itself is nearly singular and rows stay as they are
 
 
-def turned(batch: Batch) -> Batch:
+class Views(NamedTuple):
+    """Values (p, n), noise (p, n) or (p (p + 1) / 2, n), and projections (p, d, n) of rows."""
+
+    x: Tensor
+    noise: Tensor
+    projection: Tensor
+
+
+def turned(x: Tensor, S: Tensor, projection: Tensor, full: bool) -> Views | None:
     """The same rows with the same log-densities; those with more than d values see them without cancellation.
 
     Parameters
     ----------
-    batch : Batch
-        Rows in float64, in the user's units.
+    x : torch.Tensor (p, n)
+        Values in float64, in the user's units; NaN is missing.
+    S : torch.Tensor (n, p, p) or (1, p, p)
+        Covariances of their noise.
+    projection : torch.Tensor (p, d, n)
+        Through which rows see d true values.
+    full : bool
+        Whether the noise has covariances.
 
     Returns
     -------
-    Batch
-        The batch itself unless it has a projection of p > d values, and noise.
+    Views or None
+        None where no row has more values than d, and noise to tell them apart.
     """
-    if batch.projection is None or batch.noise is None or batch.p <= batch.d or not batch.n:
-        return batch
-    x, R, S = batch.x.T, batch.projection.permute(2, 0, 1), batch.covariance().expand(batch.n, -1, -1)
+    p, d, n = projection.shape
+    if p <= d or not n:
+        return None
+    x, R, S = x.T, projection.permute(2, 0, 1), S.expand(n, -1, -1)
     observed = ~x.isnan()
     order = (~observed).to(torch.int8).argsort(dim=1, stable=True)  # values that are missing come last, and stay there
     seen = observed.gather(1, order)
-    S = _picked(_picked(S, order, 1), order, 2) * (seen[:, :, None] & seen[:, None, :])
-    S = S + torch.diag_embed(1.0 - seen.double())
-    L, failed = torch.linalg.cholesky_ex(S)
-    sharp = (L.diagonal(dim1=1, dim2=2) ** 2 > SMALLEST_PIVOT * S.diagonal(dim1=1, dim2=2)).all(1)
-    chosen = sharp & (failed == 0) & (seen.sum(1) > batch.d)
+    T = _picked(_picked(S, order, 1), order, 2) * (seen[:, :, None] & seen[:, None, :])
+    T = T + torch.diag_embed(1.0 - seen.double())
+    L, failed = torch.linalg.cholesky_ex(T)
+    sharp = (L.diagonal(dim1=1, dim2=2) ** 2 > SMALLEST_PIVOT * T.diagonal(dim1=1, dim2=2)).all(1)
+    chosen = sharp & (failed == 0) & (seen.sum(1) > d)
     if not chosen.any():
-        return batch
+        return None
     values = torch.where(seen, x.gather(1, order), 0.0)
-    y, noise, U = _turn(L[chosen], values[chosen], (_picked(R, order, 1) * seen[:, :, None])[chosen], seen[chosen])
-    return _replaced(batch, chosen, y, noise, U)
+    new = _turn(L[chosen], values[chosen], (_picked(R, order, 1) * seen[:, :, None])[chosen], seen[chosen])
+    return _replaced(x, S, R, chosen, new, full and not bool(chosen.all()))
 
 
 def _turn(L: Tensor, x: Tensor, R: Tensor, seen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -64,18 +77,14 @@ def _turn(L: Tensor, x: Tensor, R: Tensor, seen: Tensor) -> tuple[Tensor, Tensor
     return torch.where(seen, y * size, torch.nan), torch.where(seen, size**2, 0.0), view
 
 
-def _replaced(batch: Batch, chosen: Tensor, y: Tensor, variances: Tensor, view: Tensor) -> Batch:
-    """The batch with some of its rows turned; noise stays in triangles where a row that is not turned has them."""
-    x, R = batch.x.T.clone(), batch.projection.permute(2, 0, 1).clone()  # type: ignore[union-attr]
-    x[chosen], R[chosen] = y, view
-    S = batch.covariance().expand(batch.n, -1, -1).clone()
-    S[chosen] = torch.diag_embed(variances)
-    if batch.full and not chosen.all():
-        a, b = torch.tril_indices(batch.p, batch.p, device=batch.device)
-        noise = S[:, a, b].T
-    else:
-        noise = S.diagonal(dim1=1, dim2=2).T
-    return replace(batch, x=x.T.contiguous(), noise=noise.contiguous(), projection=R.permute(1, 2, 0).contiguous())
+def _replaced(x: Tensor, S: Tensor, R: Tensor, chosen: Tensor, new: tuple[Tensor, Tensor, Tensor], full: bool) -> Views:
+    """Rows of which some are turned; noise stays in triangles where a row that is not turned has them."""
+    x, S, R = x.clone(), S.clone(), R.clone()
+    x[chosen], R[chosen] = new[0], new[2]
+    S[chosen] = torch.diag_embed(new[1])
+    a, b = torch.tril_indices(x.shape[1], x.shape[1], device=x.device)
+    noise = S[:, a, b].T if full else S.diagonal(dim1=1, dim2=2).T
+    return Views(x.T.contiguous(), noise.contiguous(), R.permute(1, 2, 0).contiguous())
 
 
 def _picked(values: Tensor, order: Tensor, axis: int) -> Tensor:

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# ICRS to Galactic (Hipparcos and Tycho catalogues, ESA 1997, volume 1, equation 1.5.11).
-TO_GALACTIC = (
-    (-0.0548755604, -0.8734370902, -0.4838350155),
-    (+0.4941094279, -0.4448296300, +0.7469822445),
-    (-0.8676661490, -0.1980763734, +0.4559837762),
-)
 SUN_RADIUS, SUN_HEIGHT = (
     8.18,
     0.02,
 )  # kpc from the Galactic centre (GRAVITY 2019), above the plane (Bennett & Bovy 2019)
 SUN_MOTION = (11.1, 12.24, 7.25)  # km/s towards l = 0, l = 90 and b = 90 (Schonrich, Binney & Dehnen 2010)
 CIRCULAR_SPEED, CORE = 234.0, 0.6  # km/s, flat beyond a core in kpc (Sgr A*'s proper motion, Reid & Brunthaler 2020)
-KMS_PER_MASYR_KPC = 4.740470463
 
 BRIGHT_LIMIT, FAINT_LIMIT, SOFTNESS = 2.5, 21.0, 0.30  # G; a star's own limit lies up to SOFTNESS above the last one
 CROWDING = (4.0e5, 0.6)  # stars per square degree above which the limit rises, and by how many mag per factor of ten

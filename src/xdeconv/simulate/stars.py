@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..rows.galactic import ICRS_TO_GALACTIC, KM_S
 from . import sky, tables
 
 CHUNK = 1 << 18
@@ -72,12 +73,12 @@ def stars(draw: Draws, t: tables.Tables, cells: Tensor) -> tuple[Tensor, Tensor]
     direction, distance = _places(draw, t, chosen)
     velocity = _velocities(draw, t, chosen, direction * distance)
     G, colour = _photometry(draw, t, chosen, distance)
-    (x, y, z), v = (products(tuple(zip(*sky.TO_GALACTIC, strict=True)), a) for a in (direction, velocity))
+    (x, y, z), v = (products(tuple(zip(*ICRS_TO_GALACTIC, strict=True)), a) for a in (direction, velocity))
     equator = torch.hypot(x, y).clamp(min=1e-7)
     c, s = x / equator, y / equator
     ra = torch.remainder(torch.rad2deg(torch.atan2(y, x)), 360.0).clamp(max=359.9999)
     dec = torch.rad2deg(torch.atan2(z, equator))
-    per_kpc = 1 / (sky.KMS_PER_MASYR_KPC * distance)
+    per_kpc = 1 / (KM_S * distance)
     pmra = (c * v[1] - s * v[0]) * per_kpc
     pmdec = (equator * v[2] - z * (c * v[0] + s * v[1])) * per_kpc
     return torch.stack([ra, dec, 1 / distance, pmra, pmdec, colour, G]), chosen.name

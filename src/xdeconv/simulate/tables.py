@@ -10,6 +10,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from ..rows.galactic import ICRS_TO_GALACTIC, KM_S
 from . import sky
 from .sky import FIELD, OBJECTS, POPULATIONS
 
@@ -284,11 +285,11 @@ def _objects() -> Objects:
     )
     numbers = ("distance", "depth", "dispersion", "extinction", "disc", "pmra", "pmdec", "velocity", "across")
     n = {name: torch.tensor([float(getattr(o, name)) for o in OBJECTS]) for name in numbers}
-    zero, to_galactic = torch.zeros_like(ra), torch.tensor(sky.TO_GALACTIC)
+    zero, to_galactic = torch.zeros_like(ra), torch.tensor(ICRS_TO_GALACTIC)
     centre = torch.stack([torch.cos(dec) * torch.cos(ra), torch.cos(dec) * torch.sin(ra), torch.sin(dec)])
     east = torch.stack([-torch.sin(ra), torch.cos(ra), zero])
     north = torch.linalg.cross(centre, east, dim=0)
-    transverse = sky.KMS_PER_MASYR_KPC * n["distance"] * (n["pmra"] * east + n["pmdec"] * north)
+    transverse = KM_S * n["distance"] * (n["pmra"] * east + n["pmdec"] * north)
     return Objects(
         centre=to_galactic @ centre,
         along=to_galactic @ (radius * (torch.sin(angle) * east + torch.cos(angle) * north)),

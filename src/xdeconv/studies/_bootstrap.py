@@ -23,6 +23,7 @@ from ..mixture.coordinates import Coordinate
 from ..rows.data import ArraySource
 from .bands import LEVELS, Band, checked_grid, checked_levels
 from .trials import show_trials
+from .undetermined import log_widths, undetermined
 
 log = logging.getLogger("xdeconv")
 Array = np.ndarray
@@ -51,11 +52,26 @@ class Bootstrap:
         One per draw; after an interrupt, those that were finished.
     interrupted : bool, default False
         Whether the draws were interrupted.
+    short : int, default 0
+        How many draws stopped before they had converged.
     """
 
     mixture: Mixture
     mixtures: tuple[Mixture, ...]
     interrupted: bool = False
+    short: int = 0
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the rows leave undetermined, by the scatter of the draws, and whether draws have not converged."""
+        said = [f"{self.short} of {len(self.mixtures)} draws have not converged: give epochs= or tol="] * bool(
+            self.short
+        )
+        if len(self.mixtures) < 2:
+            return tuple(said)
+        errors = self.standard_errors()
+        widths = np.std([log_widths(m) for m in self.mixtures], axis=0, ddof=1)
+        return (*said, *undetermined(self.mixture, errors.weights, errors.means, widths))
 
     @property
     def weights(self) -> Array:
@@ -240,15 +256,21 @@ def bootstrap(
     if background is not None:
         source = cast(ArraySource, as_background(background, source, None)[0])
     mixtures: list[Mixture] = []
+    short = 0
     with show_trials(verbose, draws) as show:
         try:
             for draw in range(draws):
-                mixtures.append(_draw(source, mixture, seed, draw, show, {"method": EM(), **options}))
+                drawn, converged = _draw(source, mixture, seed, draw, show, {"method": EM(), **options})
+                mixtures.append(drawn)
+                short += not converged
         except KeyboardInterrupt:
             log.warning("interrupted with %d of %d draws done", len(mixtures), draws)
             if not mixtures:
                 raise
-    return Bootstrap(mixture, tuple(mixtures), interrupted=len(mixtures) < draws)
+    found = Bootstrap(mixture, tuple(mixtures), len(mixtures) < draws, short)
+    for note in found.notes:
+        log.warning(note)
+    return found
 
 
 def matched(mixture: Mixture, to: Mixture) -> Mixture:
@@ -282,8 +304,8 @@ def distances(a: Mixture, b: Mixture) -> Array:
 
 def _draw(
     source: ArraySource, mixture: Mixture, seed: int, draw: int, show: Show, options: Mapping[str, Any]
-) -> Mixture:
-    """One refit, matched."""
+) -> tuple[Mixture, bool]:
+    """One refit, matched, and whether it has converged."""
     name, user = f"draw {draw + 1}", options.get("callback")
 
     def callback(record: Epoch) -> None:
@@ -299,7 +321,7 @@ def _draw(
     if result.interrupted:
         raise KeyboardInterrupt
     show(f"{name}: log-likelihood {result.loglik:.4f}", 1)
-    return matched(result.mixture, mixture)
+    return matched(result.mixture, mixture), result.converged
 
 
 def _resampled(source: ArraySource, seed: int, draw: int) -> ArraySource:

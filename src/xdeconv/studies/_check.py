@@ -153,6 +153,9 @@ def check(
     'errors are too small by about a factor of 2.0'
     """
     refuse_no_mixture(mixture)
+    if mixture.selection is not None:
+        raise ValueError("rows that were selected are not spread as the mixture is: check(..., "
+                         "mixture.with_(selection=None)) is right only for rows that were not")  # fmt: skip
     if bins < 1:
         raise ValueError(f"bins must be at least 1, got {bins!r}")
     if isinstance(data, Source) and by is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from scipy.stats import norm
 from torch import Tensor
 
 from ..catalog._open import open as open_catalog
+from ..fitting.beside import as_background
 from ..kernels.parameters import Parameters
 from ..methods import EM, Method
 from ..methods.chart import Chart
@@ -22,10 +23,11 @@ from ..mixture.asking import Asked
 from ..mixture.coordinates import Coordinate
 from ..plot.axes import axis_title, new_axes, view
 from ..rows.batch import Batch
-from ..rows.data import Source, as_source
+from ..rows.data import ArraySource, Source, as_source
 from ..system.devices import chosen_device
 from ..system.text import measured
 from .bands import LEVELS, Band, checked_grid, checked_levels
+from .beside import PLAIN, Beside
 from .information import scores_of
 from .sandwich import Sandwich, Solved
 from .undetermined import log_widths, undetermined
@@ -63,6 +65,8 @@ class Errors:
         Cholesky factors (k, d, d) of the covariances.
     fixed : Fixed
         Parameters that were held.
+    beside : Beside, optional
+        A background and tails.
     """
 
     mixture: Mixture
@@ -70,6 +74,7 @@ class Errors:
     sandwich: Sandwich | Solved
     factors: Tensor
     fixed: Fixed
+    beside: Beside = PLAIN
 
     @property
     def chart(self) -> Chart:
@@ -96,6 +101,20 @@ class Errors:
         m = k * d * d
         return self._all((k, d, d), np.zeros((m, k)), np.zeros((m, k, d)), np.eye(m).reshape(m, k, d, d))
 
+    @property
+    def background_weight(self) -> float:
+        """Standard error of the background's weight; 0 for a mixture without one."""
+        if not self.beside.background:
+            return 0.0
+        return float(self.of(lambda mixture: mixture.background_weight).standard_error)
+
+    @property
+    def nu(self) -> float:
+        """Standard error of the tails' degrees of freedom; 0 where they are not fitted."""
+        if not len(self.beside.numbers):
+            return 0.0
+        return float(self.of(lambda mixture: mixture.tails.nu).standard_error)
+
     def of(self, function: Callable[..., Any], autograd: bool = False) -> Estimate:
         """The value and the standard error of any function of the mixture.
 
@@ -103,7 +122,7 @@ class Errors:
         ----------
         function : callable
             Of a Mixture, returning numbers; with ``autograd`` of three torch tensors: weights (k,), means (k, d) and
-            covariances (k, d, d), returning a tensor.
+            covariances (k, d, d), returning a tensor. What depends on a background's weight or on nu needs differences.
         autograd : bool, default False
             Whether derivatives come from autograd, or from differences.
 
@@ -143,6 +162,8 @@ class Errors:
             (n,) each.
         """
         batch = X if isinstance(X, Batch) else Batch.from_arrays(X, noise, projection, error=error)
+        if self.beside.background:
+            batch = cast(ArraySource, as_background(None, ArraySource(batch), self.mixture)[0]).batch
         value, C = self._rows(batch)
         return Estimate(value, self._standard_errors(C))
 
@@ -226,6 +247,20 @@ class Errors:
             ax.set(xlabel=axis_title(self.mixture, a), ylim=(0, None), yticks=[])
         return axes[: len(chosen)]
 
+    def beside_lines(self) -> list[str]:
+        """The background's weight and the tails' nu with their errors, where they are fitted.
+
+        Returns
+        -------
+        list of str
+        """
+        lines, tails = [], self.mixture.tails
+        if self.beside.background:
+            lines.append(f"background weight {measured(self.mixture.background_weight, self.background_weight)}")
+        if tails is not None and tails.nu is not None and tails.fitted:
+            lines.append(f"nu {measured(tails.nu, self.nu)}")
+        return lines
+
     def __repr__(self) -> str:
         """The mixture with its errors, a line per component."""
         mixture, names = self.mixture, self.mixture.labels or [f"x{a}" for a in range(self.mixture.d)]
@@ -237,6 +272,7 @@ class Errors:
                 parts += [f"{n} {measured(m, e)}" for n, m, e in zip(names, mixture.means[j], means[j], strict=True)]
                 sd = ", ".join(measured(v, e) for v, e in zip(widths.value[j], widths.standard_error[j], strict=True))
                 lines.append(f"  {j}: {', '.join(parts)}; sd {sd}")
+            lines += [f"  {line}" for line in self.beside_lines()]
         return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
 
     def _all(self, shape: tuple[int, ...], *on: Array) -> Array:
@@ -250,15 +286,20 @@ class Errors:
 
     def _pulled(self, on_weights: Tensor, on_means: Tensor, on_covariances: Tensor) -> Tensor:
         """Gradients by weights (m, k), means (m, k, d) and covariances (m, k, d, d) as ones by the chart's (m, P)."""
-        k, d = self.mixture.means.shape
-        free, L = self.sandwich.free[:k].cpu(), self.factors
-        alpha = torch.where(free, torch.from_numpy(np.array(self.mixture.weights)), 0.0)
+        d, L = self.mixture.d, self.factors
+        shares = torch.from_numpy(np.array(self.mixture.shares))
+        free = self.sandwich.free[: len(shares)].cpu()
+        if self.beside.background:  # weights among components, by weights among all rows
+            of_all = on_weights @ torch.from_numpy(np.array(self.mixture.weights))
+            on_weights = torch.cat([on_weights, of_all[:, None]], 1) / (1 - shares[-1]).clamp(min=1e-300)
+        alpha = torch.where(free, shares, 0.0)
         share = alpha / alpha.sum().clamp(min=1e-300)
         on_logits = alpha * on_weights - share * (on_weights @ alpha)[:, None]
         A = L.mT @ on_covariances @ L
         a, b = torch.tril_indices(d, d)
         entries = (A + A.mT)[..., a, b]
-        parts = on_logits, torch.einsum("kab,mka->mkb", L, on_means), entries
+        none = entries.new_zeros(len(entries), len(self.beside.numbers))
+        parts = on_logits, torch.einsum("kab,mka->mkb", L, on_means), entries, none
         return torch.cat([part.flatten(1) for part in parts], 1) * self._unit()
 
     def _unit(self) -> Tensor:
@@ -267,8 +308,8 @@ class Errors:
 
     def _rows(self, batch: Batch) -> tuple[Array, Tensor]:
         """Log-densities (n,) of rows and their gradients (n, P)."""
-        parameters = self.mixture.tensors()
-        value, raw = scores_of(batch, Parameters(*parameters), self.factors, self.sandwich.free[: self.mixture.k].cpu())
+        free = self.sandwich.free[: len(self.mixture.shares)].cpu()
+        value, raw = scores_of(batch, Parameters(*self.mixture.tensors()), self.factors, free, self.beside)
         return value.numpy(), raw * self._unit()
 
     def _by_autograd(self, function: Callable[..., Any]) -> tuple[Array, Tensor]:
@@ -295,10 +336,14 @@ class Errors:
 
     def _at(self, x: Tensor) -> Mixture:
         """The mixture at some place of the chart, in the user's units."""
-        m, own = self.mixture, torch.from_numpy(np.array(self.mixture.means))
-        there = Chart(self.chart.log_weights.cpu(), own, self.factors, self.chart.information.cpu())
-        log_weights, means, V = there.parameters(x, self.fixed)
-        return Mixture(log_weights.exp().numpy(), means.numpy(), V.numpy(), m.labels, m.units, m.meta)
+        m, own, chart = self.mixture, torch.from_numpy(np.array(self.mixture.means)), self.chart
+        there = Chart(chart.log_weights.cpu(), own, self.factors, chart.information.cpu(),
+                      numbers=chart.numbers.cpu(), certainty=chart.certainty.cpu())  # fmt: skip
+        state = there.state(x, self.fixed, 0.0)
+        weights, b = state.weights[: m.k], float(1 - state.weights[: m.k].sum()) if self.beside.background else 0.0
+        return replace(m, weights=(weights / weights.sum()).numpy(), means=state.means.numpy(),
+                       covariances=state.covariances.numpy(), background_weight=min(max(b, 0.0), 1.0),
+                       tails=self.beside.at(state.extra).tails)  # fmt: skip
 
 
 def errors(
@@ -312,6 +357,7 @@ def errors(
     weight: Any = None,
     log_prior: Any = None,
     label: Any = None,
+    background: Any = None,
     method: Method | None = None,
     device: Any = None,
 ) -> Errors:
@@ -341,6 +387,8 @@ def errors(
         Added to the log-weights, row by row; -inf rules a component out.
     label : array-like (n,), optional
         The class of each row, where ``log_prior`` is a table of classes.
+    background : array-like (n,), optional
+        Log-densities of the rows' background, for a fit that was given them; any other is the mixture's own.
     method : Method, optional
         That of the fit, where it had a prior or held parameters.
     device : str, optional
@@ -362,8 +410,10 @@ def errors(
     if method is not None and not isinstance(method, Method):
         raise ValueError(f"method must be an xd.EM(...) or xd.SGD(...), got {method!r}")
     data = data if columns is None else open_catalog(data, columns)
-    if mixture.background is not None or mixture.tails is not None or mixture.inflation is not None:
-        raise ValueError("standard errors with a background, tails or inflation are not known: xd.bootstrap gives them")
+    if mixture.selection is not None:
+        raise ValueError("standard errors of rows that were selected are not known: xd.bootstrap gives them")
+    if mixture.inflation is not None:
+        raise ValueError("standard errors with inflated errors are not known: xd.bootstrap gives them")
     given = {"noise": noise, "error": error, "projection": projection, "weight": weight, "log_prior": log_prior,
              "label": label}  # fmt: skip
     asked = Asked(mixture.d, mixture.labels, mixture.units, mixture.meta or {})
@@ -371,25 +421,34 @@ def errors(
     if source.rows == 0:
         raise ValueError("there are no rows to tell errors by")
     _refuse_structures(mixture, method)
-    return _errors(source, mixture, method or EM(), chosen_device(device))
+    if background is not None and mixture.background is None:
+        raise ValueError("background is given, and the mixture was fitted without one")
+    source, _ = as_background(background, source, mixture)
+    beside = Beside(mixture.background is not None, mixture.tails)
+    return _errors(source, mixture, method or EM(), chosen_device(device), beside)
 
 
-def _errors(source: Source, mixture: Mixture, method: Method, device: torch.device) -> Errors:
+def _errors(source: Source, mixture: Mixture, method: Method, device: torch.device, beside: Beside) -> Errors:
     shift, variance = mixture.mean(), np.diag(mixture.covariance())
     scale = np.sqrt(np.where(variance > 0, variance, 1.0))
     rows = source.standardized(torch.from_numpy(shift), torch.from_numpy(scale), device, torch.float64)
     own, fixed = method.standardized(scale.tolist()), method.fixed or Fixed()
-    parameters = Parameters(*mixture.transformed(-shift / scale, 1 / scale).tensors(device))
+    parameters = _framed(mixture, shift, scale, device)
     factors = _factors(parameters.covariances, fixed)
-    if mixture.n_parameters < MATRIX:
-        sandwich: Sandwich | Solved = Sandwich.of(rows.arranged(None, 0), parameters, factors, own.prior, fixed)
-    else:
-        sandwich = Solved.of(rows.arranged(None, 0), parameters, factors, own.prior, fixed)
-    found = Errors(mixture, (), sandwich, torch.from_numpy(scale)[:, None] * factors.cpu(), fixed)
+    way: type[Sandwich] | type[Solved] = Sandwich if mixture.n_parameters < MATRIX else Solved
+    sandwich = way.of(rows.arranged(None, 0), parameters, factors, own.prior, fixed, beside)
+    found = Errors(mixture, (), sandwich, torch.from_numpy(scale)[:, None] * factors.cpu(), fixed, beside)
     notes = _notes(found)
     for note in notes:
         log.warning(note)
     return replace(found, notes=notes)
+
+
+def _framed(mixture: Mixture, shift: Array, scale: Array, device: torch.device) -> Parameters:
+    """Parameters in other coordinates, with weights among all rows."""
+    alone = mixture.with_(background=None).transformed(-shift / scale, 1 / scale).tensors(device)
+    shares = torch.from_numpy(np.array(mixture.shares[: mixture.k])).to(device)
+    return Parameters(shares.log(), alone.means, alone.covariances)
 
 
 def _refuse_structures(mixture: Mixture, method: Method | None) -> None:

@@ -12,9 +12,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from .. import kernels
-from ..fitting.full_pass import stats_of, summed
-from ..kernels.options import Options
+from ..fitting.full_pass import summed
 from ..kernels.parameters import Parameters
 from ..kernels.stats import Stats
 from ..methods.chart import Chart
@@ -22,9 +20,9 @@ from ..methods.fixed import Fixed
 from ..methods.prior import Prior
 from ..rows.batch import Batch
 from ..rows.data import Source
+from .beside import PLAIN, Beside
 
 STEP = 1e-3  # of weights, means over widths, and widths, relative: third derivatives are a millionth of the second
-EXACT = Options(skip=False)  # a difference shows what skipping leaves out
 PRECISION = 1e-4  # of a solution, relative
 MOST = 300  # passes of conjugate gradients, in pairs
 
@@ -38,14 +36,16 @@ class Curvature:
     prior: Prior | None
     fixed: Fixed
     free: Tensor
+    beside: Beside = PLAIN
 
     def times(self, U: Tensor) -> Tensor:
         """H U^T for directions U (m, P), by two passes for each."""
         both = self._ways(U)
         k, d = self.chart.means.shape
-        work = partial(_stats_of_all, ways=[self._at(x) for x in both])
-        packed = summed(self.source, work, len(both) * Stats.size(k, d), U.device).view(len(both), -1)
-        ends = torch.stack([self._gradient(x, Stats(p, k, d)) for x, p in zip(both, packed, strict=True)])
+        work = partial(_sums_of_all, ways=[self._at(x) for x in both])
+        packed = summed(self.source, work, len(both) * self.beside.size(k, d), U.device).view(len(both), -1)
+        sums = [self.beside.stats(p, k, d) for p in packed]
+        ends = torch.stack([self._gradient(x, stats) for x, stats in zip(both, sums, strict=True)])
         return (ends[1::2] - ends[::2]) / (2 * self._lengths(U)[:, None])
 
     def squares(self, Z: Tensor) -> Tensor:
@@ -82,19 +82,21 @@ class Curvature:
     def _lengths(self, U: Tensor) -> Tensor:
         return torch.stack([STEP / self.chart.unscaled(u).abs().amax().clamp(min=1e-300) for u in U])
 
-    def _at(self, x: Tensor) -> Parameters:
-        return self.chart.parameters(x, self.fixed)
+    def _at(self, x: Tensor) -> tuple[Beside, Parameters]:
+        state = self.chart.state(x, self.fixed, 0.0)
+        return self.beside.at(state.extra), state.parameters()
 
     def _gradient(self, x: Tensor, stats: Stats) -> Tensor:
-        return self.chart.gradient(x, self._at(x).log_weights.exp(), stats, self.prior, self.fixed)
+        weights = self.chart.state(x, self.fixed, 0.0).weights
+        return self.chart.gradient(x, weights, stats, self.prior, self.fixed)
 
 
-def _stats_of_all(batch: Batch, ways: list[Parameters]) -> Tensor:
-    return torch.cat([stats_of(batch, parameters, EXACT) for parameters in ways])
+def _sums_of_all(batch: Batch, ways: list[tuple[Beside, Parameters]]) -> Tensor:
+    return torch.cat([beside.sums(batch, parameters) for beside, parameters in ways])
 
 
-def _squares_of(batch: Batch, ways: list[Parameters]) -> Tensor:
+def _squares_of(batch: Batch, ways: list[tuple[Beside, Parameters]]) -> Tensor:
     weight = 1.0 if batch.weight is None else batch.weight.double()
-    each = [kernels.log_prob(*parameters, batch, EXACT).double() for parameters in ways]
+    each = [beside.log_prob(batch, parameters) for beside, parameters in ways]
     differences = [((up - down) * weight) ** 2 for up, down in zip(each[::2], each[1::2], strict=True)]
     return torch.stack([row.sum() for row in differences])

@@ -12,28 +12,31 @@ Its gradient is t = (1, w, lower triangle of w w^T - M), the score of row i is s
     -H = sum_i sum_j r_ij (t_ij t_ij^T + second derivatives of log N) - sum_i s_i s_i^T,
 
 whose first sum is block-diagonal, one block per component. So one pass gives H and J = sum_i s_i s_i^T exactly. Row
-weights multiply H's terms, and their squares multiply J's.
+weights multiply H's terms, and their squares multiply J's. What a model has beside Gaussian components has coordinates
+of its own: see :mod:`xdeconv.studies.beside`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from .. import kernels
 from ..fitting.full_pass import summed
 from ..kernels.parameters import Parameters
 from ..kernels.reference import pairs
 from ..kernels.stats import Stats
 from ..methods.chart import Chart
+from ..methods.em import all_weights
 from ..methods.fixed import Fixed
 from ..methods.prior import Prior
 from ..rows.batch import Batch
 from ..rows.data import Source
+from .beside import PLAIN, Beside
 
+NUMBER = 1e-3  # step of a number that belongs to no component
 STEP = 1e-4  # of a log-width: for second derivatives of the prior
 
 
@@ -52,64 +55,89 @@ class Information:
 
 
 def information(
-    source: Source, parameters: Parameters, factors: Tensor, prior: Prior | None, fixed: Fixed
+    source: Source, parameters: Parameters, factors: Tensor, prior: Prior | None, fixed: Fixed, beside: Beside = PLAIN
 ) -> Information:
     """One pass over rows, on all ranks; ``factors`` (k, d, d) are Cholesky factors of the covariances."""
     k, d = parameters.means.shape
     device = parameters.means.device
-    sizes = _sizes(k, d)
-    work = partial(pair_sums, parameters=parameters, factors=factors)
+    sizes = _sizes(k, d, beside)
+    work = partial(pair_sums, parameters=parameters, factors=factors, beside=beside)
     parts = summed(source, work, sum(sizes), device).split(sizes)
-    size = k * _each(d)
+    size, own = sizes[0], k * _each(d)
     gradient, weighted, J = parts[0], parts[1].view(size, size), parts[2].view(size, size)
-    blocks = parts[3].view(k, _each(d), _each(d))
-    q = gradient.view(k, -1)[:, 0].clone()
-    H = weighted - _spread(blocks)
+    blocks = [*parts[3].view(k, _each(d), _each(d)), torch.diag(gradient[own : own + beside.background])]
+    q = torch.cat([gradient[:own].view(k, -1)[:, 0], gradient[own : own + beside.background]])
+    numbers = gradient.new_zeros(len(beside.numbers), len(beside.numbers))
+    H = weighted - torch.block_diag(*blocks, numbers)
     if prior is not None:
-        q, gradient = _with_prior(q, gradient, factors, prior)
-        H = H + _spread(_prior_curvature(factors, prior))
-    return _in_chart(gradient, H, J, q, parameters, factors, prior, fixed)
+        gradient = gradient + _prior_on(gradient, factors, prior)
+        curved = [*_prior_curvature(factors, prior), gradient.new_zeros(size - own, size - own)]
+        q, H = q + prior.on_masses(q, k), H + torch.block_diag(*curved)
+    there = _in_chart(gradient, H, J, q, parameters, factors, prior, fixed, beside)
+    return _with_numbers(there, source, prior, fixed, beside) if len(numbers) else there
 
 
-def pair_sums(batch: Batch, parameters: Parameters, factors: Tensor) -> Tensor:
+def pair_sums(batch: Batch, parameters: Parameters, factors: Tensor, beside: Beside = PLAIN) -> Tensor:
     """Gradient, sums of s s^T with weights and with their squares, and blocks per component, in one flat tensor.
 
-    Here weights count by their logarithms, free of each other, and coordinates lie component by component.
+    Here weights count by their logarithms, free of each other, and coordinates lie component by component; then come
+    the background's weight and the numbers.
     """
     k, d = parameters.means.shape
     a, b = torch.tril_indices(d, d, device=batch.device)
-    size, each = k * _each(d), _each(d)
-    total = torch.zeros(sum(_sizes(k, d)), dtype=torch.float64, device=batch.device)
-    gradient, weighted, J, blocks = total.split(_sizes(k, d))
-    L = factors.to(batch.device, batch.dtype)
-    for chunk, r, w, M in pairs(parameters, batch):
+    each = _each(d)
+    total = torch.zeros(sum(_sizes(k, d, beside)), dtype=torch.float64, device=batch.device)
+    gradient, weighted, J, blocks = total.split(_sizes(k, d, beside))
+    c = beside.scales(factors.to(batch.device, batch.dtype)).repeat(k)
+    L = factors.to(batch.device, batch.dtype).repeat_interleave(len(c) // k, 0) * c.sqrt()[:, None, None]
+    unit = torch.ones(len(c), each, dtype=L.dtype, device=L.device)
+    unit[:, 1 : 1 + d] /= c.sqrt()[:, None]
+    slopes, done = beside.slopes(batch, parameters), 0
+    for chunk, r, w, M in pairs(beside.gaussians(parameters), beside.rows(batch, parameters)):
         w, M = torch.einsum("kab,nka->nkb", L, w), L.mT @ M @ L
         outer = w[..., :, None] * w[..., None, :]
-        t = torch.cat([torch.ones_like(r)[..., None], w, (outer - M)[..., a, b]], dim=-1)
+        t = unit * torch.cat([torch.ones_like(r)[..., None], w, (outer - M)[..., a, b]], dim=-1)
         weight = torch.ones_like(r[:, 0]) if chunk.weight is None else chunk.weight
-        s = (r[..., None] * t).reshape(chunk.n, size)
+        s = (r[..., None] * t).view(chunk.n, k, -1, each).sum(2).flatten(1)
+        left = (1 - r.sum(1, keepdim=True))[:, : int(beside.background)]
+        s = torch.cat([s, left, slopes[done : done + chunk.n].to(s)], 1)
+        done += chunk.n
         gradient += (weight @ s).double()
         squares = ((weight * weight)[:, None] * s).T @ s
         J += squares.double().reshape(-1)
         weighted += (squares if chunk.weight is None else (weight[:, None] * s).T @ s).double().reshape(-1)
-        curved = _second_derivatives(weight[:, None] * r, w, M, outer)
-        blocks += (torch.einsum("nk,nke,nkf->kef", weight[:, None] * r, t, t) + curved).double().reshape(k * each**2)
+        curved = unit[:, :, None] * _second_derivatives(weight[:, None] * r, w, M, outer) * unit[:, None, :]
+        curved = torch.einsum("nk,nke,nkf->kef", weight[:, None] * r, t, t) + curved
+        blocks += curved.double().view(k, -1, each, each).sum(1).reshape(-1)
     return total
 
 
-def scores_of(batch: Batch, parameters: Parameters, factors: Tensor, free: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-densities (n,) of rows and their gradients (n, P) by logits, shifts and entries, in the order of a chart."""
-    d = parameters.d
+def scores_of(
+    batch: Batch, parameters: Parameters, factors: Tensor, free: Tensor, beside: Beside = PLAIN
+) -> tuple[Tensor, Tensor]:
+    """Log-densities (n,) of rows and their gradients (n, P) by logits, shifts, entries and numbers, as in a chart.
+
+    ``free`` (k,) or (k + 1,) says which weights are. Where there is a background and the batch has none, densities are
+    those of the components alone.
+    """
+    k, d = parameters.means.shape
     a, b = torch.tril_indices(d, d)
-    alpha = torch.where(free, parameters.log_weights.exp(), 0.0)
+    alone = beside.background and batch.background is None
+    alpha = parameters.log_weights.exp()
+    alpha = alpha / alpha.sum() if alone else alpha
+    parameters = parameters._replace(log_weights=alpha.log())
+    alpha = torch.where(free, torch.cat([alpha, (1 - alpha.sum())[None].clamp(min=0.0)])[: len(free)], 0.0)
     share = alpha / alpha.sum().clamp(min=1e-300)
-    scores = []
-    for _, r, w, M in pairs(parameters, batch):
-        w, M = torch.einsum("kab,nka->nkb", factors, w), factors.mT @ M @ factors
-        on_logits = torch.where(free, r - torch.where(free, r, 0.0).sum(1, keepdim=True) * share, 0.0)
-        entries = (w[..., :, None] * w[..., None, :] - M)[..., a, b]
-        scores.append(torch.cat([on_logits, (r[..., None] * w).flatten(1), (r[..., None] * entries).flatten(1)], 1))
-    return kernels.log_prob(*parameters, batch), torch.cat(scores)
+    c, slopes, scores = beside.scales(factors), beside.slopes(batch, parameters), []
+    for _, r, w, M in pairs(beside.gaussians(parameters), beside.rows(batch, parameters)):
+        L = factors.repeat_interleave(len(c), 0)
+        w, M = torch.einsum("kab,nka->nkb", L, w), L.mT @ M @ L
+        every = torch.cat([r.view(len(r), k, -1).sum(2), 1 - r.sum(1, keepdim=True)], 1)[:, : len(free)]
+        on_logits = torch.where(free, every - torch.where(free, every, 0.0).sum(1, keepdim=True) * share, 0.0)
+        entries = c.repeat(k)[:, None] * (w[..., :, None] * w[..., None, :] - M)[..., a, b]
+        parts = [(r[..., None] * t).view(len(r), k, len(c), -1).sum(2).flatten(1) for t in (w, entries)]
+        scores.append(torch.cat([on_logits, *parts], 1))
+    return beside.log_prob(batch, parameters), torch.cat([torch.cat(scores), slopes], 1)
 
 
 def _second_derivatives(r: Tensor, w: Tensor, M: Tensor, outer: Tensor) -> Tensor:
@@ -171,56 +199,83 @@ def _prior_curvature(factors: Tensor, prior: Prior) -> Tensor:
     return (curvature + curvature.mT) / 2
 
 
-def _with_prior(q: Tensor, gradient: Tensor, factors: Tensor, prior: Prior) -> tuple[Tensor, Tensor]:
-    """Rows per component and the gradient, with what the prior counts for."""
+def _prior_on(gradient: Tensor, factors: Tensor, prior: Prior) -> Tensor:
+    """What the prior adds to the gradient."""
     k, d = factors.shape[:2]
-    added = gradient.view(k, -1).clone()
-    added[:, 0] += prior.concentration - 1
-    added[:, 1 + d :] += _prior_gradient(factors, factors.new_zeros(k, d * (d + 1) // 2), prior)
-    return q + (prior.concentration - 1), added.reshape(-1)
+    added = torch.zeros_like(gradient)
+    own = added[: k * _each(d)].view(k, -1)
+    own[:, 0] = prior.concentration - 1
+    own[:, 1 + d :] = _prior_gradient(factors, factors.new_zeros(k, d * (d + 1) // 2), prior)
+    return added
 
 
 def _in_chart(
     gradient: Tensor, H: Tensor, J: Tensor, q: Tensor, parameters: Parameters, factors: Tensor, prior: Prior | None,
-    fixed: Fixed,
+    fixed: Fixed, beside: Beside,
 ) -> Information:  # fmt: skip
     """The same in the coordinates of a chart."""
-    k, d = parameters.means.shape
-    order = _by_kind(k, d, gradient.device)
+    (k, d), logits = parameters.means.shape, len(q)
+    order = _by_kind(k, d, gradient.device, beside)
     gradient, H, J = gradient[order], H[order][:, order], J[order][:, order]
-    own = q if prior is None else q - (prior.concentration - 1)
+    own = q if prior is None else q - prior.on_masses(q, k)
     known = own.clamp(min=1e-3 * float(own.mean())) + (0.0 if prior is None else prior.c)
-    chart = Chart(parameters.log_weights, parameters.means, factors, known)
-    free = free_coordinates(k, d, fixed, q.device)
-    shares = torch.where(free[:k], parameters.log_weights.exp(), 0.0)
+    weights = all_weights(parameters.log_weights, beside.background)
+    certainty = torch.diagonal(J)[len(order) - len(beside.numbers) :].clamp(min=1e-300)
+    numbers = beside.numbers.to(q.device)
+    chart = Chart(weights.log(), parameters.means, factors, known, numbers=numbers, certainty=certainty)
+    free = free_coordinates(k, d, fixed, q.device, beside)
+    shares = torch.where(free[:logits], weights, 0.0)
     shares = shares / shares.sum().clamp(min=1e-300)
     T = torch.eye(len(order), dtype=H.dtype, device=H.device)
-    T[:k, :k] -= free[:k, None] * shares[None]
+    T[:logits, :logits] -= free[:logits, None] * shares[None]
     H, J, gradient = T.T @ H @ T, T.T @ J @ T, T.T @ gradient
-    H[:k, :k] += torch.where(free[:k], q, 0.0).sum() * (torch.diag(shares) - shares[:, None] * shares)
+    H[:logits, :logits] += torch.where(free[:logits], q, 0.0).sum() * (torch.diag(shares) - shares[:, None] * shares)
     unit = chart.unscaled(torch.ones_like(gradient)) * free
     H, J = (unit[:, None] * A * unit for A in (H, J))
-    same = torch.where(free[:k], chart.information.sqrt(), 0.0)  # all logits together
+    same = torch.where(free[:logits], chart.information.sqrt(), 0.0)  # all logits together
     same = same / same.norm().clamp(min=1e-300)
-    H[:k, :k] += same[:, None] * same
+    H[:logits, :logits] += same[:, None] * same
     return Information(chart, unit * gradient, H + torch.diag((~free).to(H.dtype)), J, free)
 
 
-def free_coordinates(k: int, d: int, fixed: Fixed, device: torch.device) -> Tensor:
-    """Which coordinates of a chart (P,) are not held."""
+def _with_numbers(there: Information, source: Source, prior: Prior | None, fixed: Fixed, beside: Beside) -> Information:
+    """H with the rows and columns of numbers that belong to no component, by differences of the gradient."""
+    chart, H = there.chart, there.H.clone()
+    k, d = chart.means.shape
+
+    def gradient(x: Tensor) -> Tensor:
+        state = chart.state(x, fixed, 0.0)
+        at, parameters = beside.at(state.extra), state.parameters()
+        work = partial(at.sums, parameters=parameters)
+        stats = at.stats(summed(source, work, at.size(k, d), x.device), k, d)
+        return chart.gradient(x, state.weights, stats, prior, fixed)
+
+    first = chart.size - len(chart.numbers)
+    for e in range(first, chart.size):
+        x = torch.zeros(chart.size, dtype=torch.float64, device=H.device)
+        x[e] = NUMBER * chart.certainty[e - first].sqrt()
+        column = (gradient(-x) - gradient(x)) / (2 * x[e])
+        H[e, :e] = H[:e, e] = column[:e]
+        H[e, e] = column[e]
+    return replace(there, H=H)
+
+
+def free_coordinates(k: int, d: int, fixed: Fixed, device: torch.device, beside: Beside = PLAIN) -> Tensor:
+    """Which coordinates of a chart (P,) are not held; a background's weight and numbers never are."""
     weights, means, covariances = (~fixed.mask(what, k, device) for what in ("weights", "means", "covariances"))
     T = d * (d + 1) // 2
-    return torch.cat([weights, means.repeat_interleave(d), covariances.repeat_interleave(T)])
+    others = [torch.ones(n, dtype=torch.bool, device=device) for n in (int(beside.background), len(beside.numbers))]
+    return torch.cat([weights, others[0], means.repeat_interleave(d), covariances.repeat_interleave(T), others[1]])
 
 
-def _by_kind(k: int, d: int, device: torch.device) -> Tensor:
-    """Where each coordinate of a chart (all weights, all means, all factors) is in the order of components."""
-    place = torch.arange(k * _each(d), device=device).view(k, -1)
-    return torch.cat([place[:, 0], place[:, 1 : 1 + d].reshape(-1), place[:, 1 + d :].reshape(-1)])
-
-
-def _spread(blocks: Tensor) -> Tensor:
-    return torch.block_diag(*blocks)
+def _by_kind(k: int, d: int, device: torch.device, beside: Beside) -> Tensor:
+    """Where each coordinate of a chart (all weights, all means, all factors, numbers) is in the order of components."""
+    own = k * _each(d)
+    place = torch.arange(own, device=device).view(k, -1)
+    others = torch.arange(own, own + beside.background + len(beside.numbers), device=device)
+    weights = [place[:, 0], others[: int(beside.background)]]
+    rest = [place[:, 1 : 1 + d].reshape(-1), place[:, 1 + d :].reshape(-1), others[int(beside.background) :]]
+    return torch.cat(weights + rest)
 
 
 def _each(d: int) -> int:
@@ -228,6 +283,6 @@ def _each(d: int) -> int:
     return 1 + d + d * (d + 1) // 2
 
 
-def _sizes(k: int, d: int) -> list[int]:
-    size = k * _each(d)
+def _sizes(k: int, d: int, beside: Beside) -> list[int]:
+    size = k * _each(d) + beside.background + len(beside.numbers)
     return [size, size * size, size * size, k * _each(d) ** 2]

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
 
 import torch
 from torch import Tensor
 
-from ..fitting.full_pass import stats_of, summed
+from ..fitting.full_pass import summed
 from ..kernels.parameters import Parameters
-from ..kernels.stats import Stats
 from ..methods.chart import Chart
+from ..methods.em import all_weights
 from ..methods.fixed import Fixed
 from ..methods.prior import Prior
 from ..rows.data import Source
-from .curvature import EXACT, Curvature
+from .beside import PLAIN, Beside
+from .curvature import Curvature
 from .information import free_coordinates, information
 
 NOTHING = 1e-10  # of the information of complete data
@@ -40,9 +41,12 @@ class Sandwich:
     left: float
 
     @classmethod
-    def of(cls, source: Source, parameters: Parameters, factors: Tensor, prior: Prior | None, fixed: Fixed) -> Self:
-        """By one pass over rows."""
-        there = information(source, parameters, factors, prior, fixed)
+    def of(
+        cls, source: Source, parameters: Parameters, factors: Tensor, prior: Prior | None, fixed: Fixed,
+        beside: Beside = PLAIN,
+    ) -> Self:  # fmt: skip
+        """By one pass over rows, and two for each number that belongs to no component."""
+        there = information(source, parameters, factors, prior, fixed, beside)
         values, vectors = _ways(there.H)
         reach = _reach(there.chart, vectors)
         sound = (values > NOTHING) & (reach < FAR * values.clamp(min=0.0).sqrt())
@@ -71,7 +75,8 @@ def _reach(chart: Chart, vectors: Tensor) -> Tensor:
     """How far logits and log-widths go along unit vectors (P, m); a little where only means do."""
     unit = chart.unscaled(torch.ones(len(vectors), dtype=vectors.dtype, device=vectors.device)).clone()
     k, d = chart.means.shape
-    unit[k : k * (1 + d)] *= MEANS
+    logits = len(chart.log_weights)
+    unit[logits : logits + k * d] *= MEANS
     return (unit[:, None] * vectors).abs().amax(0)
 
 
@@ -83,15 +88,23 @@ class Solved:
     left: float
 
     @classmethod
-    def of(cls, source: Source, parameters: Parameters, factors: Tensor, prior: Prior | None, fixed: Fixed) -> Self:
+    def of(
+        cls, source: Source, parameters: Parameters, factors: Tensor, prior: Prior | None, fixed: Fixed,
+        beside: Beside = PLAIN,
+    ) -> Self:  # fmt: skip
         """By the passes that tell how far from a maximum the mixture is."""
         k, d = parameters.means.shape
-        work = partial(stats_of, parameters=parameters, options=EXACT)
-        stats = Stats(summed(source, work, Stats.size(k, d), factors.device), k, d)
-        chart = Chart.around(parameters._replace(covariances=factors @ factors.mT), stats.q, prior)
-        curvature = Curvature(source, chart, prior, fixed, free_coordinates(k, d, fixed, factors.device))
+        work = partial(beside.sums, parameters=parameters)
+        stats = beside.stats(summed(source, work, beside.size(k, d), factors.device), k, d)
+        weights = all_weights(parameters.log_weights, beside.background)
+        whole = Parameters(weights.log(), parameters.means, factors @ factors.mT)
+        chart = Chart.around(whole, stats.masses(len(weights)), prior)
+        numbers, certainty = beside.numbers.to(factors.device), stats.certainty.clamp(min=1e-300)
+        chart = replace(chart, numbers=numbers, certainty=certainty)
+        free = free_coordinates(k, d, fixed, factors.device, beside)
+        curvature = Curvature(source, chart, prior, fixed, free, beside)
         here = torch.zeros(chart.size, dtype=torch.float64, device=factors.device)
-        gradient = chart.gradient(here, parameters.log_weights.exp(), stats, prior, fixed)
+        gradient = chart.gradient(here, weights, stats, prior, fixed)
         step, sound = curvature.solved(gradient[None])
         return cls(curvature, float(gradient @ step[0]) / 2 if bool(sound) else torch.nan)
 

@@ -9,6 +9,7 @@ import numpy as np
 from ..mixture._mixture import Mixture
 
 Array = np.ndarray
+SHOWN = 5  # that a line names
 WIDE = 1 / 1.96  # standard error over value: the interval of 95 % reaches zero
 
 
@@ -20,7 +21,7 @@ def log_widths(mixture: Mixture) -> Array:
 
 
 def undetermined(mixture: Mixture, weights: Array, means: Array, widths: Array) -> tuple[str, ...]:
-    """A line for each weight, place or width that the rows leave open, given standard errors.
+    """Weights, means and widths that the rows leave open, a line of each kind, given standard errors.
 
     Parameters
     ----------
@@ -35,28 +36,54 @@ def undetermined(mixture: Mixture, weights: Array, means: Array, widths: Array) 
     -------
     tuple of str
     """
-    return tuple(line for j in range(mixture.k) for line in _of_component(mixture, j, weights[j], means[j], widths[j]))
+    lines = (_line("weight", _weights(mixture, weights)), _means(mixture, means), *_widths(mixture, widths))
+    return tuple(line for line in lines if line)
 
 
-def _of_component(mixture: Mixture, j: int, weight: float, means: Array, widths: Array) -> Iterator[str]:
-    names = mixture.labels or [f"x{a}" for a in range(mixture.d)]
-    if mixture.k > 1 and weight > WIDE * mixture.weights[j]:
-        yield _said(f"the weight of component {j}", weight / max(mixture.weights[j], 1e-300))
+def _weights(mixture: Mixture, errors: Array) -> list[tuple[str, float]]:
+    if mixture.k == 1:
+        return []
+    relative = errors / np.maximum(mixture.weights, 1e-300)
+    return [(f"component {j}", relative[j]) for j in np.flatnonzero(relative > WIDE)]
+
+
+def _means(mixture: Mixture, errors: Array) -> str:
     whole = np.sqrt(np.diag(mixture.covariance()))
-    for a in np.flatnonzero(means > WIDE * whole):
-        yield f"the rows leave the mean of component {j} in {names[a]} undetermined: its error is {means[a]:.2g}"
-    wide = np.flatnonzero(widths[:-1] > WIDE)
-    for a in wide:
-        yield _said(f"the width of component {j} in {names[a]}", widths[a])
-    if not len(wide) and widths[-1] > WIDE:
-        axis = np.linalg.eigh(_scaled(mixture)[j])[1][:, 0]
-        along = ", ".join(f"{axis[a]:+.2f} {names[a]}" for a in np.argsort(-np.abs(axis))[:3])
-        yield _said(f"the width of component {j} across its narrowest side ({along})", widths[-1])
+    wide = np.argwhere(errors > WIDE * whole)
+    said = [f"component {j} in {_name(mixture, a)} (its error is {errors[j, a]:.2g})" for j, a in wide]
+    return f"the rows leave undetermined the mean of {_some(said)}" if said else ""
 
 
-def _said(what: str, relative: float) -> str:
-    error = f"its relative error is {relative:.0%}" if relative < 1e3 else "they say nothing of it"
-    return f"the rows leave {what} undetermined: {error}"
+def _widths(mixture: Mixture, errors: Array) -> Iterator[str]:
+    wide = errors[:, :-1] > WIDE
+    yield _line("width", [(f"component {j} in {_name(mixture, a)}", errors[j, a]) for j, a in np.argwhere(wide)])
+    sides = np.flatnonzero(~wide.any(1) & (errors[:, -1] > WIDE))
+    yield _line("width", [(f"component {j} across its narrowest side ({_axis(mixture, int(j))})", errors[j, -1])
+                          for j in sides])  # fmt: skip
+
+
+def _axis(mixture: Mixture, j: int) -> str:
+    axis = np.linalg.eigh(_scaled(mixture)[j])[1][:, 0]
+    return ", ".join(f"{axis[a]:+.2f} {_name(mixture, a)}" for a in np.argsort(-np.abs(axis))[:3])
+
+
+def _line(what: str, items: list[tuple[str, float]]) -> str:
+    """One line for all that is open of a kind; an empty one where nothing is."""
+    said = [f"{where} ({_size(relative)})" for where, relative in items]
+    return f"the rows leave undetermined the {what} of {_some(said)}" if said else ""
+
+
+def _size(relative: float) -> str:
+    return f"its relative error is {relative:.0%}" if relative < 1e3 else "they say nothing of it"
+
+
+def _some(said: list[str]) -> str:
+    more = f" and {len(said) - SHOWN} more" if len(said) > SHOWN else ""
+    return ", of ".join(said[:SHOWN]) + more
+
+
+def _name(mixture: Mixture, a: int) -> str:
+    return mixture.labels[a] if mixture.labels else f"x{a}"
 
 
 def _scaled(mixture: Mixture) -> Array:

@@ -74,6 +74,23 @@ def made_by_first(make: Callable[[], T], device: torch.device) -> T:
     return value  # type: ignore[return-value]
 
 
+def from_all(make: Callable[[], T]) -> list[T]:
+    """What each rank makes, in the order of ranks; what one of them raises instead is raised on every rank."""
+    if not joined():
+        return [make()]
+    mine: tuple[T | None, Exception | None]
+    try:
+        mine = (make(), None)
+    except Exception as raised:
+        mine = (None, raised)
+    boxes: list[Any] = [None] * world()
+    _answered(lambda: dist.all_gather_object(boxes, mine))
+    for _, problem in boxes:
+        if problem is not None:
+            raise problem
+    return [value for value, _ in boxes]
+
+
 def agreed(value: Any, device: torch.device) -> bool:
     """Whether all ranks have the same value; the same answer on each, so that all stop or none."""
     if not joined():

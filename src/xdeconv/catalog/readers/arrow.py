@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...rows.tables import is_pandas
 from .files import masked_columns
-from .table import BLOCK_ROWS, Piece, ReadError, Table, blocks_of, record_batch
+from .table import BLOCK_ROWS, Piece, ReadError, Table, blocks_of, record_batch, refuse_to_blame
 from .text import described_columns
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class ArrowFiles(Table):
         try:
             batch = ipc_reader(piece.file, tuple(columns)).get_batch(piece.index).select(list(columns))
         except (OSError, KeyError, IndexError, pa.ArrowException) as problem:
+            refuse_to_blame(piece, problem)
             raise ReadError(f"{piece} is damaged or cannot be read: {problem}") from problem
         if batch.num_rows != piece.rows:
             raise ReadError(f"{piece} has {batch.num_rows} rows where {piece.rows} were expected")
@@ -63,18 +64,29 @@ class ArrowFiles(Table):
 
 
 def _batches(path: str, reader: Any) -> Iterator[Piece]:
-    """The record batches of a file that have rows."""
+    """The record batches of a file that have rows: their narrowest column tells how many."""
     import pyarrow as pa
 
     first = 0
+    if reader.num_record_batches:
+        reader = ipc_reader(path, (min(reader.schema, key=_width).name,))
     for index in range(reader.num_record_batches):
         try:
             rows = reader.get_batch(index).num_rows
         except (OSError, pa.ArrowException) as problem:
+            refuse_to_blame(path, problem)
             raise ReadError(f"{path}, record batch {index} is damaged: {problem}") from problem
         if rows:
             yield Piece(path, "record batch", index, rows, first)
         first += rows
+
+
+def _width(column: pa.Field) -> int:
+    """Bits of a value; many where that is not known."""
+    try:
+        return column.type.bit_width
+    except ValueError:
+        return 1 << 16
 
 
 @dataclass(frozen=True)
@@ -172,4 +184,5 @@ def _opened(path: str, changed: int, columns: tuple[str, ...] | None) -> Any:
         wanted = [i for i, name in enumerate(whole.schema.names) if name in columns]
         return pa.ipc.open_file(pa.OSFile(path), options=pa.ipc.IpcReadOptions(included_fields=wanted))
     except (OSError, pa.ArrowException) as problem:
+        refuse_to_blame(path, problem)
         raise ReadError(f"{path} is damaged or not an Arrow IPC file: {problem}") from problem

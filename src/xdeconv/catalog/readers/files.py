@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...rows import units
 from .stamps import Stamp
-from .table import Piece, ReadError, Table, rows_of
+from .table import Piece, ReadError, Table, refuse_to_blame, rows_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,6 +75,12 @@ class Files(Table):
                                     f"of {self.name}") from problem  # fmt: skip
         return found
 
+    def unsaid_units(self, columns: Collection[str]) -> Mapping[str, Sequence[str]]:
+        """Files that do not say the units of some columns, with these, where other files of the table do."""
+        said = {file: self.inner.file_units(file) for file in dict.fromkeys(piece.file for piece in self.pieces)}
+        unsaid = {file: [name for name in columns if name in self.units and name not in said[file]] for file in said}
+        return {file: names for file, names in unsaid.items() if names}
+
     def stamp(self) -> dict[str, Any]:
         """Size, time and a checksum of a sample of every file."""
         facts = [stamp.facts(path) for path, stamp in self.stamps.items()]
@@ -89,6 +95,7 @@ def damage_named(path: str) -> Iterator[None]:
     except (OSError, ValueError, ImportError, MemoryError):  # which say what they mean
         raise
     except Exception as problem:
+        refuse_to_blame(path, problem)
         raise ReadError(f"{path} is damaged or cannot be read: {type(problem).__name__}: {problem}") from problem
 
 

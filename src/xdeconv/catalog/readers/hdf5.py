@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,13 +36,11 @@ class Hdf5Table(Table):
         columns: tuple[str, ...] = ()
         units: dict[str, Mapping[str, str]] = {}
         for path in paths:
-            with _file(str(path)) as file:
-                first = _columns(file, str(path))
-                rows = len(next(iter(first.values())).dataset)
-                starts = range(0, rows, BLOCK_ROWS)
-                pieces += [Piece(str(path), "block", i, min(BLOCK_ROWS, rows - s), s) for i, s in enumerate(starts)]
-                columns = columns or tuple(first)
-                units[str(path)] = {name: c.unit for name, c in first.items() if c.unit}
+            rows, first = _layout(str(path))
+            starts = range(0, rows, BLOCK_ROWS)
+            pieces += [Piece(str(path), "block", i, min(BLOCK_ROWS, rows - s), s) for i, s in enumerate(starts)]
+            columns = columns or tuple(first)
+            units[str(path)] = {name: c.unit for name, c in first.items() if c.unit}
         return cls(name, columns, merged(units), tuple(pieces), units)
 
     def file_units(self, file: str) -> Mapping[str, str]:
@@ -51,15 +51,15 @@ class Hdf5Table(Table):
         """A slice of the rows."""
         rows = slice(piece.first, piece.first + (piece.rows or 0))
         try:
+            _, layout = _layout(piece.file)
+            absent = [name for name in columns if name not in layout]
+            if absent:
+                raise ReadError(f"{piece.file} has no column {absent[0]!r}, which other files of {self.name} have")
             with _file(piece.file) as file:
-                datasets = _columns(file, piece.file)
-                absent = [name for name in columns if name not in datasets]
-                if absent:
-                    raise ReadError(f"{piece.file} has no column {absent[0]!r}, which other files of {self.name} have")
-                values = {name: datasets[name].read(rows) for name in columns}
-                short = [name for name, part in values.items() if len(part) != piece.rows]
-                if short:
-                    raise ReadError(f"{piece} is damaged: column {short[0]} ends too early")
+                values = _read(file, {name: layout[name] for name in columns}, rows)
+            short = [name for name, part in values.items() if len(part) != piece.rows]
+            if short:
+                raise ReadError(f"{piece} is damaged: column {short[0]} ends too early")
         except ReadError:
             raise
         except (OSError, KeyError, ValueError, RuntimeError, TypeError) as problem:
@@ -76,9 +76,49 @@ class _Column:
     mask: Any = None
     unit: str = ""
 
-    def read(self, rows: slice) -> np.ndarray:
-        values = self.dataset[rows] if self.field is None else self.dataset.fields(self.field)[rows]
-        return values if self.mask is None else np.ma.array(values, mask=self.mask[rows].astype(bool))
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a column is in its file: the names of its dataset, of its field there, and of its mask."""
+
+    dataset: str
+    field: str | None
+    mask: str | None
+    unit: str
+
+
+def _read(file: Any, places: Mapping[str, _Place], rows: slice) -> dict[str, np.ndarray]:
+    """Some rows of some columns; all fields of a compound dataset at once, since it is read as a whole."""
+    fields: dict[str, list[str]] = {}
+    for place in places.values():
+        if place.field is not None:
+            fields.setdefault(place.dataset, []).append(place.field)
+    tables = {name: file[name].fields(wanted)[rows] for name, wanted in fields.items()}
+    return {name: _values(file, tables, place, rows) for name, place in places.items()}
+
+
+def _values(file: Any, tables: Mapping[str, np.ndarray], place: _Place, rows: slice) -> np.ndarray:
+    values = file[place.dataset][rows] if place.field is None else tables[place.dataset][place.field]
+    return values if place.mask is None else np.ma.array(values, mask=file[place.mask][rows].astype(bool))
+
+
+def _layout(path: str) -> tuple[int, dict[str, _Place]]:
+    """How many rows a file has, and where its columns are."""
+    try:
+        now = os.stat(path)
+    except OSError as problem:
+        raise ReadError(f"{path} is damaged or not an HDF5 file: {problem}") from problem
+    return _layout_of(path, now.st_mtime_ns, now.st_size)
+
+
+@lru_cache(maxsize=64)
+def _layout_of(path: str, changed: int, size: int) -> tuple[int, dict[str, _Place]]:
+    """The same of a file as it was when last changed: it is asked for once for every block of rows."""
+    with _file(path) as file:
+        found = _columns(file, path)
+        places = {name: _Place(c.dataset.name, c.field, None if c.mask is None else c.mask.name, c.unit)
+                  for name, c in found.items()}  # fmt: skip
+        return len(next(iter(found.values())).dataset), places
 
 
 def _file(path: str) -> Any:

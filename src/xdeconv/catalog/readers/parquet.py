@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .arrow import merged, units_of
-from .table import BLOCK_ROWS, Piece, ReadError, Table
+from .table import BLOCK_ROWS, Piece, ReadError, Table, refuse_to_blame
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,6 +63,7 @@ class ParquetTable(Table):
         except ReadError:
             raise
         except (OSError, pa.ArrowException) as problem:
+            refuse_to_blame(piece, problem)
             raise ReadError(f"{piece} is damaged or cannot be read: {problem}") from problem
 
 
@@ -72,6 +73,7 @@ def _metadata(path: Path) -> Any:
     try:
         return _footer(str(path))
     except (OSError, pa.ArrowException) as problem:
+        refuse_to_blame(path, problem)
         raise ReadError(f"{path} is damaged or not a Parquet file: {problem}") from problem
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...rows.tables import exact_floats
+from ...system.memory import short
 from .nulls import with_nans
 
 if TYPE_CHECKING:
@@ -23,6 +24,17 @@ Array = np.ndarray
 
 class ReadError(OSError):
     """A file or a part of it cannot be read; the message names both."""
+
+
+def refuse_to_blame(what: object, problem: BaseException) -> None:
+    """Say so where something could not be read for want of memory: it need not be damaged.
+
+    A damaged header may ask for any amount: then both are possible.
+    """
+    if isinstance(problem, MemoryError):
+        raise ReadError(f"{what} needs more memory than there is, or is damaged: {problem}") from problem
+    if short(problem):
+        raise MemoryError(f"there is not enough memory to read {what} ({problem})") from problem
 
 
 @dataclass(frozen=True)
@@ -68,6 +80,10 @@ class Table(ABC):
     def file_units(self, file: str) -> Mapping[str, str]:
         """Units that one of its files says."""
         return self.units
+
+    def unsaid_units(self, columns: Collection[str]) -> Mapping[str, Sequence[str]]:
+        """Files that do not say the units of some columns, with these, where other files of the table do."""
+        return {}
 
     def sum(self, work: Callable[[Any, int], Any], pieces: Sequence[int], columns: Sequence[str]) -> Any:
         """The sum of work(partition, number) over some pieces, where these live elsewhere."""

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .table import BLOCK_ROWS, Piece, ReadError, Table
+from .table import BLOCK_ROWS, Piece, ReadError, Table, refuse_to_blame
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,6 +82,7 @@ class TextTable(Table):
                     for start in range(0, batch.num_rows, BLOCK_ROWS):
                         yield batch.slice(start, BLOCK_ROWS)
         except (OSError, pa.ArrowException, KeyError) as problem:
+            refuse_to_blame(piece, problem)
             raise ReadError(f"{piece} cannot be read after row {row}: {_named(str(problem), header)}") from problem
 
 

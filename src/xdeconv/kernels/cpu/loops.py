@@ -87,9 +87,8 @@ def _fill(x, noise, projection, weight, unit, background, window, first, rows, b
             table[i, a] = value
             if value == value:
                 state[CONSTANT, i] += unit[a]
-    for i in range(block):
-        row = window + order[first + min(i, rows - 1)]
-        state[BACK, i] = background[row] + state[CONSTANT, i] if background.size else -np.inf
+    for i in range(block if background.size else 0):
+        state[BACK, i] = background[window + order[first + min(i, rows - 1)]] + state[CONSTANT, i]
     for a in range(len(noise)):
         for i in range(block):
             table[i, p + a] = noise[a, window + order[first + min(i, rows - 1)]]
@@ -160,6 +159,8 @@ def loop(bits: int) -> Callable[..., None]:
         """Rows start to stop: log_prob (n,), log_joint (n, k), or sums (k, ...) and totals (rows, loglik)."""
         k, state, order, count, wait = len(pivots) + 0 * mark, memory.state, memory.order, memory.count, 0
         d = len(memory.noise)  # gathering a row costs about 3 / d of computing it
+        for i in range(TILE):
+            state[BACK, i] = -np.inf
         for window in range(start, stop, WINDOW):
             window_rows = min(WINDOW, stop - window)
             if shape.bounded:
@@ -239,9 +240,11 @@ def loop(bits: int) -> Callable[..., None]:
                 for i in range(block):
                     if state[LARGEST, i] == -np.inf or (prior.size and np.isnan(state[LARGEST, i])):
                         state[LARGEST, i] = 0
-                    state[TOTAL, i] = math.exp(state[BACK, i] - state[LARGEST, i])
+                    state[TOTAL, i] = 0
                     for t in range(TAILS):
                         state[TAIL + t, i] = 0
+                for i in range(block if background.size else 0):  # most rows have none, and pay nothing for it
+                    state[TOTAL, i] = math.exp(state[BACK, i] - state[LARGEST, i])
                 _call(steps.exponentials, at.joint, k, groups, at.state, 0, 0)
                 _call(steps.logarithms, groups, at.state, 0, 0, 0, 0)
                 if shape.want == LOG_PROB:

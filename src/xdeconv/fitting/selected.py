@@ -1,0 +1,123 @@
+"""Rows that were selected: what a fit adds to their sums and to their likelihood, in its frame."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..kernels.parameters import Parameters
+from ..kernels.stats import Stats
+from ..mixture._mixture import Mixture
+from ..mixture.background import Background, Rows
+from ..mixture.given_selection import as_selecting
+from ..mixture.selection import Chances, Population, Selecting, refuse_rejected
+from ..rows.batch import Batch
+from ..rows.data import ArraySource, Source
+
+
+@dataclass(frozen=True)
+class Selected:
+    """The chances of rows to be kept, beside a background."""
+
+    chances: Chances
+    background: Background | None
+
+    @classmethod
+    def of(
+        cls, selection: Selecting, background: Background | None, proposal: Mixture | None, size: int, seed: int,
+        device: torch.device,
+    ) -> Selected:  # fmt: skip
+        """Chances for mixtures like a proposal, all in one frame."""
+        if proposal is None:
+            return cls(selection.around(Population(_NOTHING, background), size, seed), background)
+        return cls(selection.around(Population(proposal.scaled(device), background), size, seed), background)
+
+    def corrected(self, stats: Stats, parameters: Parameters, batch: Batch) -> Stats:
+        """Sums with the rows that were rejected."""
+        return self.chances.corrected(stats, self._population(parameters), batch)
+
+    def gain(self, parameters: Parameters, batch: Batch) -> Tensor:
+        """What knowing that rows were kept adds to their log-likelihoods (n,)."""
+        return self.chances.log_kept(batch) - self.chances.log_chance(self._population(parameters), batch)
+
+    def _population(self, parameters: Parameters) -> Population:
+        return Population(parameters.to(dtype=torch.float64), self.background)
+
+
+JUDGED = 64  # draws per row, where chances are averages
+
+
+def selected_by(mixture: Mixture, device: torch.device) -> Selected | None:
+    """The chances of rows by a mixture's own selection; None where it has none."""
+    if mixture.selection is None:
+        return None
+    return Selected.of(mixture.selection, mixture.background, mixture, JUDGED, 0, device)
+
+
+_NOTHING = Parameters(torch.zeros(0), torch.zeros(0, 0), torch.zeros(0, 0, 0))
+
+
+def choose_selection(
+    selection: Any, given: Mixture | None, source: Source, labels: Any, background: Background | None
+) -> Selecting | None:
+    """The selection function: the user's, or that of the mixture that a fit starts from; refused before any work."""
+    if selection is None:
+        chosen = given.selection if isinstance(given, Mixture) else None
+    else:
+        chosen = as_selecting(selection, labels or source.labels, source.dim)
+    if chosen is None:
+        return None
+    if source.has_log_prior:
+        raise ValueError("selection= and log_prior= cannot be given together: how much of a row's own prior was kept "
+                         "is not known")  # fmt: skip
+    sample = source.sample(1, 0)
+    if sample.projection is not None:
+        raise ValueError("selection= is of observed coordinates and these rows are projections: fit the coordinates "
+                         "that the cut was made on")  # fmt: skip
+    chosen.refuse(source.dim, background)
+    if isinstance(background, Rows):
+        raise ValueError("selection needs to know how much of the background was kept, and log-densities per row do "
+                         "not say: give background= an xd.Uniform or an xd.Mixture")  # fmt: skip
+    return chosen
+
+
+def refuse_all_rejected(selection: Selecting | None, *sources: Source | None) -> None:
+    """Refuse rows that the selection would have rejected, in order."""
+    for source in sources if selection is not None else ():
+        first = 0
+        for batch in source.arranged(None, 0).batches(0) if source is not None else ():
+            refuse_rejected(selection, batch.to("cpu", torch.float64), first)  # type: ignore[arg-type]
+            first += batch.n
+
+
+LITTLE = 1e-3  # of what it stands for, that is kept: too little to be corrected for
+LOOKED_AT = 1 << 14  # rows of a stream
+
+
+def selection_notes(mixture: Mixture, source: Source, seed: int, drawn: str | None) -> tuple[str, ...]:
+    """What must be said of a fit to rows that were selected: of the draws, and what little was kept of."""
+    selected = selected_by(mixture, torch.device("cpu"))
+    if selected is None:
+        return ()
+    whole = isinstance(source, ArraySource)
+    batch = (source.batch if isinstance(source, ArraySource) else source.sample(LOOKED_AT, seed)).to(
+        "cpu", torch.float64
+    )
+    kept = selected.chances.kept(mixture.population(), batch)
+    notes = [] if drawn is None else [drawn]
+    chance = kept.log_chance.exp()
+    if bool((chance < LITTLE).any()):
+        row, count = int(chance.argmin()), int((chance < LITTLE).sum())
+        more = f" (and {count - 1} more)" if count > 1 else ""
+        which = f"row {row}{more}" if whole else f"{count} rows of a sample"
+        rare = f"a row with such errors is kept with a chance of {float(chance.min()):.1g} by this mixture"
+        notes.append(f"{which}: {rare}, too little to be corrected for")
+    w = torch.ones(batch.n, dtype=torch.float64) if batch.weight is None else batch.weight.double()
+    shares = mixture.population().parameters.log_weights.exp()
+    part = (kept.q / ((w / chance.clamp(min=1e-300)).sum() * shares).clamp(min=1e-300)).view(mixture.k, -1).mean(1)
+    for j in (part < LITTLE).nonzero()[:, 0].tolist():
+        notes.append(f"component {j}: only {float(part[j]):.1g} of it was kept, so that its weight is hardly known")
+    return tuple(notes)

@@ -1,0 +1,199 @@
+"""Any selection function: the chance that a row was kept as an average over rows that are drawn once and kept.
+
+Draws x' of a proposal q stay where they are while a population p is fitted: P is the mean of omega p / q over them, so
+that it is smooth in the parameters and repeatable, and its derivatives are sums of the same draws with these weights.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..rows.batch import Batch
+from ..system.files import checksum
+from .background import Background, Rows
+from .drawing import Drawn
+from .matrices import square_root
+from .selection import Array, Population, Selecting, standard_errors
+
+
+@dataclass(frozen=True)
+class Completeness(Selecting):
+    """Rows were kept with a probability that is any function of them, for ``selection=`` of :func:`xdeconv.fit`.
+
+    Parameters
+    ----------
+    function : callable
+        From rows (n, d) to probabilities (n,), or from rows and their errors (n, d); NaN is missing.
+    noise : callable, optional
+        A model of the noise given the true value, for noise that depends on it (of faint stars, say): from true values
+        (n, d) to variances (n, d) or covariances (n, d, d). The chance to be kept is then that of the whole population,
+        the same for all rows; otherwise it is that of rows with the noise of each.
+    shift, scale : tuple of float, optional
+        Of coordinates other than those that the functions know, which a fit sets.
+
+    Examples
+    --------
+    >>> selection = Completeness(lambda X, error: X[:, 0] > 5 * error[:, 0])
+    >>> selection.drawn
+    True
+    """
+
+    function: Callable[..., Any]
+    noise: Callable[[Array], Any] | None = None
+    shift: tuple[float, ...] | None = None
+    scale: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("function", self.function), ("noise", self.noise)):
+            if not callable(value) and not (value is None and name == "noise"):
+                raise ValueError(f"{name} of a Completeness must be a function of rows, got {value!r}")
+
+    @property
+    def drawn(self) -> bool:
+        """Chances are averages over draws."""
+        return True
+
+    def told(self, labels: Sequence[str] | None = None) -> str:
+        """The names of its functions, and what they are made of."""
+        return "Completeness(" + ", ".join(_named(f) for f in (self.function, self.noise) if f is not None) + ")"
+
+    def refuse(self, d: int, background: Background | None) -> None:
+        """Refuse a background without a density elsewhere."""
+        if isinstance(background, Rows):
+            raise ValueError("selection needs to know how much of the background was kept, and log-densities per row "
+                             "do not say: give background= an xd.Uniform or an xd.Mixture")  # fmt: skip
+
+    def transformed(self, shift: Array, scale: Array) -> Completeness:
+        """That of shift + scale * v: values go back before the function sees them."""
+        before, by = self._frame(len(shift))
+        moved = tuple((shift + scale * before).tolist()), tuple((scale * by).tolist())
+        return Completeness(self.function, self.noise, *moved)
+
+    def _frame(self, d: int) -> tuple[Array, Array]:
+        return np.zeros(d) if self.shift is None else np.array(self.shift), np.ones(
+            d
+        ) if self.scale is None else np.array(self.scale)
+
+    def probability(self, batch: Batch) -> Tensor:
+        """omega (n,), checked."""
+        shift, scale = self._frame(batch.p)
+        X = (batch.x.double().cpu().numpy().T - shift) / scale
+        error = (standard_errors(batch).cpu().numpy().T / np.abs(scale)) * np.ones_like(X)
+        return torch.from_numpy(self._checked(X, error)).to(batch.device)
+
+    def _checked(self, X: Array, error: Array) -> Array:
+        found = self.function(X, error) if _takes_errors(self.function) else self.function(X)
+        try:
+            chance = np.asarray(found).astype(np.float64)
+        except (TypeError, ValueError) as problem:
+            raise ValueError(f"selection must return probabilities, got {found!r}") from problem
+        if chance.shape != (len(X),):
+            raise ValueError(
+                f"selection returned an array of shape {chance.shape} for {len(X)} rows: it must be ({len(X)},)"
+            )
+        bad = ~((chance >= 0) & (chance <= 1))
+        if bad.any():
+            row = int(bad.argmax())
+            raise ValueError(f"selection returned {chance[row]:g} for a row {X[row]}: it must lie between 0 and 1")
+        return chance
+
+    def covariances(self, v: Array) -> Array:
+        """The noise (n, d, d) that the model has of true values (n, d), both in these coordinates.
+
+        Parameters
+        ----------
+        v : array (n, d)
+            True values.
+
+        Returns
+        -------
+        numpy.ndarray
+        """
+        assert self.noise is not None
+        shift, scale = self._frame(v.shape[1])
+        S = np.asarray(self.noise((v - shift) / scale), dtype=np.float64)
+        S = S[:, :, None] * np.eye(v.shape[1]) if S.ndim == 2 else S
+        if S.shape != (*v.shape, v.shape[1]) or not np.isfinite(S).all():
+            raise ValueError(f"noise of a Completeness must return finite variances {v.shape}, got shape {S.shape}")
+        return S * scale[:, None] * scale
+
+    def noisy_rows(self, v: Array, like: Batch, rng: Any) -> Batch:
+        """Rows that observe true values, with the noise that they have by the model, or that of others."""
+        if self.noise is None:
+            return super().noisy_rows(v, like, rng)
+        S = self.covariances(v)
+        x = v + np.einsum("npq,nq->np", square_root(S), rng.standard_normal(v.shape))
+        return Batch.from_arrays(x, S)
+
+    def needs_noise(self, noisy: bool) -> bool:
+        """Not where it has a model of it."""
+        return self.noise is None and noisy
+
+    def around(self, proposal: Population, size: int, seed: int) -> Drawn:
+        """Draws from a population."""
+        return Drawn(self, proposal, size, seed)
+
+
+@dataclass(frozen=True)
+class Lost(Selecting):
+    """A function that a file could not hold."""
+
+    @property
+    def drawn(self) -> bool:
+        """Nothing can be."""
+        return False
+
+    def told(self, labels: Sequence[str] | None = None) -> str:
+        """That it is not known."""
+        return "a function that is not known"
+
+    def refuse(self, d: int, background: Background | None) -> None:
+        """Refuse everything."""
+        raise _lost()
+
+    def transformed(self, shift: Array, scale: Array) -> Lost:
+        """The same."""
+        return self
+
+    def probability(self, batch: Batch) -> Tensor:
+        """Not known."""
+        raise _lost()
+
+    def around(self, proposal: Population, size: int, seed: int) -> Drawn:
+        """Not known."""
+        raise _lost()
+
+
+def _lost() -> ValueError:
+    return ValueError(
+        "the rows of this model were selected by a function, which a file cannot hold: give selection= again"
+    )
+
+
+def _takes_errors(function: Callable[..., Any]) -> bool:
+    """Whether a function takes rows and errors, or rows alone."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    plain = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty]
+    return len(plain) > 1 or any(p.kind is p.VAR_POSITIONAL for p in parameters)
+
+
+def _named(function: Callable[..., Any]) -> str:
+    """A function by name and content, so that another one of the same name is another."""
+    if not isinstance(function, FunctionType):
+        return type(function).__name__
+    code = (
+        function.__code__.co_code
+        + repr([c for c in function.__code__.co_consts if isinstance(c, (int, float, str))]).encode()
+    )
+    return f"{function.__module__}.{function.__qualname__} {checksum(np.frombuffer(code, 'u1'))}"

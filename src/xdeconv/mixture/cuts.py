@@ -1,0 +1,305 @@
+"""Cuts on single coordinates, in closed form: half-spaces and boxes, in units of a row's own error too.
+
+A component gives row i the chance P_ij that a Gaussian of mean m_j and covariance V_j + S_i lies between the row's
+edges, in the coordinates that are cut. Its gradient by m is that by the edges, and its Hessian H by m gives the
+derivative by V: dP = tr(H dV) / 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..rows.batch import Batch
+from .background import Background, Rows, Uniform
+from .intervals import Box, box
+from .selection import Array, Chances, Kept, Population, Selecting, standard_errors
+
+SUFFIX = "_over_error"
+CHUNK = 1 << 18  # pairs of a row and a component at a time
+SMALLEST = 1e-300
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Rows were kept where one observed coordinate lies between two edges, for ``selection=`` of :func:`xdeconv.fit`.
+
+    Parameters
+    ----------
+    coordinate : str or int
+        A label or the index of a coordinate; ``NAME_over_error`` is NAME divided by the row's own error of it.
+    above, below : float, optional
+        The edges, in the units of the coordinate, or in errors; at least one.
+    over_error : bool, default False
+        Whether edges are in errors, for a coordinate that is named otherwise.
+
+    Examples
+    --------
+    >>> Cut("parallax_over_error", above=5)
+    Cut('parallax_over_error', above=5)
+    """
+
+    coordinate: str | int
+    above: float | None = None
+    below: float | None = None
+    over_error: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.coordinate, bool) or not isinstance(self.coordinate, (str, int)):
+            raise ValueError(f"a Cut needs the label or the index of a coordinate, got {self.coordinate!r}")
+        for name, edge in (("above", self.above), ("below", self.below)):
+            if edge is not None and (isinstance(edge, (bool, str)) or not np.isfinite(edge)):
+                raise ValueError(f"{name} of a Cut must be a finite number, got {edge!r}")
+        if self.above is None and self.below is None:
+            raise ValueError(f"Cut({self.coordinate!r}) cuts nothing: give above= or below=")
+        if self.above is not None and self.below is not None and not self.above < self.below:
+            raise ValueError(f"Cut({self.coordinate!r}) keeps nothing: above={self.above:g} and below={self.below:g}")
+
+    def __repr__(self) -> str:
+        sides = [
+            f"{name}={edge:g}" for name, edge in (("above", self.above), ("below", self.below)) if edge is not None
+        ]
+        words = [repr(self.coordinate), *sides, *(["over_error=True"] if self.over_error else [])]
+        return f"Cut({', '.join(words)})"
+
+
+class Edge(NamedTuple):
+    """One side of a cut: x > or < offset + slope * error, of one coordinate."""
+
+    coordinate: int
+    lower: bool
+    offset: float
+    slope: float
+
+
+class Sides(NamedTuple):
+    """Between which edges (n or 1, m) rows were kept, in m coordinates."""
+
+    coordinates: list[int]
+    low: Tensor
+    high: Tensor
+
+
+@dataclass(frozen=True)
+class Cuts(Selecting, Chances):
+    """Some cuts together, of coordinates by index.
+
+    Parameters
+    ----------
+    edges : tuple of Edge
+        All sides.
+    """
+
+    edges: tuple[Edge, ...]
+
+    @property
+    def coordinates(self) -> list[int]:
+        """Which coordinates are cut."""
+        return sorted({edge.coordinate for edge in self.edges})
+
+    @property
+    def by_error(self) -> bool:
+        """Whether an edge depends on a row's error."""
+        return any(edge.slope for edge in self.edges)
+
+    @property
+    def drawn(self) -> bool:
+        """Nothing is drawn."""
+        return False
+
+    def needs_noise(self, noisy: bool) -> bool:
+        """Where an edge is in errors, or the rows of the fit had some."""
+        return noisy or self.by_error
+
+    def told(self, labels: Sequence[str] | None = None) -> str:
+        """Itself as text."""
+        return " & ".join(_told(edge, labels) for edge in self.edges)
+
+    def sides(self, batch: Batch) -> Sides:
+        """The edges that rows have.
+
+        Parameters
+        ----------
+        batch : Batch
+            Noisy rows.
+
+        Returns
+        -------
+        Sides
+        """
+        sd, where = standard_errors(batch), self.coordinates
+        low = torch.full((sd.shape[1], len(where)), -torch.inf, dtype=torch.float64, device=batch.device)
+        high = -low
+        for edge in self.edges:
+            c, at = where.index(edge.coordinate), edge.offset + edge.slope * sd[edge.coordinate]
+            if edge.lower:
+                low[:, c] = torch.maximum(low[:, c], at)
+            else:
+                high[:, c] = torch.minimum(high[:, c], at)
+        return Sides(where, low, high)
+
+    def probability(self, batch: Batch) -> Tensor:
+        """1 for rows inside, 0 for others, and for those that miss a value that is cut on."""
+        where, low, high = self.sides(batch)
+        x = batch.x[where].double().T
+        return ((x >= low) & (x <= high)).all(1).double()
+
+    def transformed(self, shift: Array, scale: Array) -> Cuts:
+        """The cuts of shift + scale * v."""
+        ends = [(float(shift[edge.coordinate]), float(scale[edge.coordinate])) for edge in self.edges]
+        return Cuts(tuple(_moved(edge, *end) for edge, end in zip(self.edges, ends, strict=True)))
+
+    def around(self, proposal: Population, size: int, seed: int) -> Cuts:
+        """Itself: nothing is drawn."""
+        return self
+
+    def refuse(self, d: int, background: Background | None) -> None:
+        """Refuse cuts on coordinates that there are not, and a background without a density elsewhere."""
+        if max(self.coordinates) >= d:
+            raise ValueError(f"selection cuts on column {max(self.coordinates)} and the data have {d}")
+        if isinstance(background, Rows):
+            raise ValueError("selection needs to know how much of the background was kept, and log-densities per row "
+                             "do not say: give background= an xd.Uniform or an xd.Mixture")  # fmt: skip
+
+    def log_kept(self, batch: Batch) -> Tensor:
+        """Zero: rows that were not kept are refused before."""
+        return torch.zeros(batch.n, dtype=torch.float64, device=batch.device)
+
+    def log_chance(self, population: Population, batch: Batch) -> Tensor:
+        """log P (n,), float64."""
+        return torch.cat([self._of(population, rows)[1] for rows in batch.chunks(_rows(population))]).expand(batch.n)
+
+    def kept(self, population: Population, batch: Batch) -> Kept:
+        """What these cuts keep of rows like these."""
+        k, d = population.parameters.means.shape
+        zeros = population.parameters.means.new_zeros
+        q, g, G = zeros(k), zeros(k, d), zeros(k, d, d)
+        where = self.coordinates
+        logs = []
+        for rows in batch.chunks(_rows(population)):
+            inside, log_chance = self._of(population, rows)
+            w = (
+                torch.ones(rows.n, dtype=torch.float64, device=rows.device)
+                if rows.weight is None
+                else rows.weight.double()
+            )
+            share = (population.parameters.log_weights - log_chance[:, None]).exp()
+            share = share * (w.sum()[None] if len(share) == 1 else w)[:, None]
+            q += (share * inside.value).sum(0)
+            g[:, where] += torch.einsum("nk,nkc->kc", share, inside.slope)
+            H = torch.einsum("nk,nkcd->kcd", share, inside.curvature)
+            G[:, torch.tensor(where)[:, None], torch.tensor(where)] += H
+            logs.append(log_chance.expand(rows.n))
+        return Kept(torch.cat(logs), self.log_kept(batch), q, g, G)
+
+    def _of(self, population: Population, batch: Batch) -> tuple[Box, Tensor]:
+        """Chances of components with their derivatives, and log P (n,), or (1,) where all rows are alike."""
+        where, low, high = self.sides(batch)
+        (log_weights, means, V), noise = population.parameters, batch.covariance().double()
+        T = V[:, where][:, :, where] + noise[:, where][:, :, where][:, None]
+        inside = box(low[:, None] - means[:, where], high[:, None] - means[:, where], T)
+        log_chance = torch.logsumexp(log_weights + inside.value.clamp(min=SMALLEST).log(), 1)
+        if population.background is not None and float(population.beside) > 0:
+            other = self._beside(population.background, batch) + population.beside.log()
+            log_chance = torch.logaddexp(log_chance, other)
+        return inside, log_chance
+
+    def _beside(self, background: Background, batch: Batch) -> Tensor:
+        """log P (n,) or (1,) of a background."""
+        if not isinstance(background, Uniform):
+            return self._of(Population(background.scaled(batch.device), background.background), batch)[1]  # type: ignore[attr-defined]
+        where, low, high = self.sides(batch)
+        noise = batch.covariance().double()[:, where][:, :, where]
+        if len(where) > 1 and bool((noise - torch.diag_embed(noise.diagonal(dim1=1, dim2=2))).any()):
+            raise ValueError("how much of a Uniform background several cuts keep is not known in closed form where "
+                             "their errors are correlated: give selection= a function")  # fmt: skip
+        sd = noise.diagonal(dim1=1, dim2=2).sqrt()
+        ends = torch.tensor([background.low, background.high], dtype=torch.float64, device=batch.device)[:, where]
+        inside = _below(high, ends, sd) - _below(low, ends, sd)
+        return inside.clamp(min=SMALLEST).log().sum(1)
+
+
+def _below(edge: Tensor, ends: Tensor, sd: Tensor) -> Tensor:
+    """How much of a uniform distribution with Gaussian errors lies below an edge."""
+    low, high = ends
+    safe = torch.where(sd > 0, sd, 1.0)
+
+    def part(z: Tensor) -> Tensor:
+        smooth = z * torch.special.ndtr(z) + torch.exp(-0.5 * z * z) / np.sqrt(2 * np.pi)
+        return torch.where(z.isinf(), z.clamp(min=0.0), smooth)
+
+    finite = edge.clamp(-1e30, 1e30)
+    soft = safe * (part((finite - low) / safe) - part((finite - high) / safe))
+    inside = torch.where(sd > 0, soft, (finite - low).clamp(min=0.0) - (finite - high).clamp(min=0.0))
+    return torch.where(edge == torch.inf, 1.0, torch.where(edge == -torch.inf, 0.0, inside / (high - low)))
+
+
+def _moved(edge: Edge, shift: float, scale: float) -> Edge:
+    """An edge of shift + scale * v, whose errors are abs(scale) times as large."""
+    lower = edge.lower if scale > 0 else not edge.lower
+    return Edge(edge.coordinate, lower, shift + scale * edge.offset, edge.slope if scale > 0 else -edge.slope)
+
+
+def _told(edge: Edge, labels: Sequence[str] | None) -> str:
+    name = labels[edge.coordinate] if labels else f"column {edge.coordinate}"
+    if not edge.offset and edge.slope:
+        return f"{name} / error {'>' if edge.lower else '<'} {edge.slope:g}"
+    more = f" + {edge.slope:g} error" if edge.slope else ""
+    return f"{name} {'>' if edge.lower else '<'} {edge.offset:g}{more}"
+
+
+def _rows(population: Population) -> int:
+    return max(1, CHUNK // len(population.parameters.means))
+
+
+def resolved(cuts: Sequence[Cut], labels: Sequence[str] | None, d: int) -> Cuts:
+    """Cuts on coordinates by index, of a model with labels."""
+    edges: list[Edge] = []
+    for cut in cuts:
+        a, by_error = _place(cut, labels, d)
+        for value, lower in ((cut.above, True), (cut.below, False)):
+            if value is not None:
+                edges.append(Edge(a, lower, *((0.0, float(value)) if by_error else (float(value), 0.0))))
+    return Cuts(tuple(edges))
+
+
+def _place(cut: Cut, labels: Sequence[str] | None, d: int) -> tuple[int, bool]:
+    """The coordinate that a cut is on, and whether its edges are in errors."""
+    name = cut.coordinate
+    if isinstance(name, int):
+        if not 0 <= name < d:
+            raise ValueError(f"selection cuts on column {name} and the data have {d}")
+        return name, cut.over_error
+    known = list(labels or ())
+    if name in known:
+        return known.index(name), cut.over_error
+    if name.endswith(SUFFIX) and name.removesuffix(SUFFIX) in known:
+        return known.index(name.removesuffix(SUFFIX)), True
+    columns = f"the columns are {known}" if known else f"the data have no names: give labels=, or an index below {d}"
+    raise ValueError(f"selection cuts on {name!r}, and {columns}: what was cut on must be fitted too")
+
+
+def parsed(text: str) -> list[Cut]:
+    """Cuts that are written as conditions, joined by & or "and".
+
+    >>> parsed("parallax_over_error > 5 & phot_g_mean_mag < 20")
+    [Cut('parallax_over_error', above=5), Cut('phot_g_mean_mag', below=20)]
+    """
+    return [_condition(part, text) for part in text.replace(" and ", "&").split("&")]
+
+
+def _condition(part: str, text: str) -> Cut:
+    for sign, word in ((">=", "above"), ("<=", "below"), (">", "above"), ("<", "below")):
+        name, found, number = part.partition(sign)
+        if found:
+            try:
+                edge: dict[str, Any] = {word: float(number)}
+            except ValueError:
+                break
+            return Cut(name.strip().strip('"`').removeprefix("(").strip(), **edge)
+    raise ValueError(f"{part.strip()!r} in {text!r} is not NAME > NUMBER or NAME < NUMBER")
