@@ -13,6 +13,7 @@ import xdeconv as xd
 from xdeconv.system.ranks import process_group, rank
 
 COLUMNS = ("parallax", "pmra", "pmdec")
+BOX = xd.Uniform([-20.0, -100.0, -100.0], [20.0, 100.0, 100.0])
 
 
 def rows(path):
@@ -31,6 +32,16 @@ CASES = {
     ),
     "moves": lambda path: xd.fit(
         arrays(path), 4, epochs=14, moves=xd.Moves(rounds=2, sweeps=2), validation=0.2, tol=0, device="cpu"
+    ),
+    "background": lambda path: xd.fit(rows(path), 3, moves="none", epochs=6, tol=0, background=BOX, device="cpu"),
+    "inflation": lambda path: xd.fit(
+        rows(path),
+        2,
+        moves="none",
+        epochs=6,
+        tol=0,
+        device="cpu",
+        inflation=xd.Inflation(by="phot_g_mean_mag", bins=[18.0]),
     ),
     "minibatch": lambda path: xd.fit(
         arrays(path), mixture=guess(path), method=xd.EM(step=0.2), batch_rows=300, epochs=3, tol=0, device="cpu"

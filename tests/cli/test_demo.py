@@ -128,6 +128,7 @@ def test_same_seed_same_result(found, tmp_path):
     assert (again.groups, again.prediction) == (found[0].groups, found[0].prediction)
 
 
+@pytest.mark.slow
 def test_nothing_is_printed_unless_verbose(tmp_path, capsys):
     small(tmp_path, stars=500, epochs=2)
     assert capsys.readouterr() == ("", "")

@@ -55,6 +55,7 @@ def test_every_problem_has_a_documented_code_and_one_line(problem, code):
     assert "\n" not in text_of(problem)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "kind", [KeyError, TypeError, RecursionError, MemoryError, EOFError, AssertionError, SystemError]
 )

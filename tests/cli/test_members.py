@@ -151,6 +151,28 @@ def test_boxes_that_make_no_sense(here, call, box):
     assert not (here / "m.safetensors").exists()
 
 
+def test_inflation_by_one_command(here, call):
+    words = ("fit", "rows.parquet", "-c", "x,y", "-k", "1", "-o", "m.safetensors", "--force")
+    code, _, err = call(*words, "--inflation", "all")
+    assert code != 0
+    assert "the errors of x are all alike" in err
+    table = pq.read_table("rows.parquet")
+    own = pa.array(np.random.default_rng(4).uniform(0.5 * SD, 2 * SD, ROWS))
+    pq.write_table(table.set_column(table.column_names.index("y_error"), "y_error", own), "rows.parquet")
+    code, _, err = call(*words, "--inflation", "by=x:0 of=y")
+    assert code == 0, err
+    code, out, _ = call("info", "m.safetensors")
+    assert code == 0
+    assert "errors inflated, x < 0: y x" in out
+    mixture = xd.load("m.safetensors")
+    assert mixture.inflation.of == (1,)
+    code, out, _ = call("score", "m.safetensors", "rows.parquet")
+    assert float(out) == pytest.approx(mixture.score("rows.parquet"), abs=1e-6)
+    assert call("posterior", "m.safetensors", "rows.parquet", "-o", "p.parquet")[0] == 0
+    for wrong in ("some", "by=z", "of=z", "by=x:2,1", "jitter=1", "up=2"):
+        assert call(*words, "--inflation", wrong)[0] in (1, 2), wrong
+
+
 def test_tails_by_one_command(here, call):
     words = ("fit", "rows.parquet", "-c", "x,y", "-k", "1", "-o", "m.safetensors")
     assert call(*words, "--tails", "fit")[0] == 0

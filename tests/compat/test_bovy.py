@@ -74,6 +74,7 @@ def test_likeonly_changes_nothing():
     assert average == pytest.approx(iterate(*parameters(given), given.X, given.noise, None, steps=0)[1], abs=1e-10)
 
 
+@pytest.mark.slow
 def test_log_weights_lists_and_missing_values():
     given = problem(n=50, d=3, p=2, projection="dense", weight=True, seed=13)
     found, other = parameters(given), parameters(given)
@@ -117,6 +118,7 @@ def test_data_far_from_zero():
     assert found[2][0, 0, 0] == pytest.approx(1.0, abs=0.1)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("options", [{"splitnmerge": 5}, {"maxsnm": True}])
 def test_moves_find_what_em_misses(options):
     rng = np.random.default_rng(1)

@@ -171,6 +171,7 @@ def test_weights_have_scikit_learns_name_too():
         XDGMM(1).fit(X, weight=weight, sample_weight=weight)
 
 
+@pytest.mark.slow
 def test_noise_reaches_every_fold_by_metadata_routing():
     import sklearn
 

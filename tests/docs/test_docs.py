@@ -21,7 +21,7 @@ mpl.use("Agg")
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted(DOCS.glob("**/*.md"))
 GALLERY = {"noise", "missing", "hipparcos", "parallaxes", "components", "methods", "float32", "quasars", "members",
-           "abundances", "errors", "background", "tails", "inflation"}  # fmt: skip
+           "abundances", "errors", "background", "tails", "inflation", "selection"}  # fmt: skip
 
 
 def page_id(page):

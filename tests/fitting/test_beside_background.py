@@ -56,6 +56,7 @@ def test_every_method_finds_it(settings):
         assert result.mixture.score(X, S) == pytest.approx(result.loglik, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_the_search_sees_it():
     means = [[2.0, 2.0], [2.0, 8.0], [8.0, 2.0], [8.0, 8.0], [5.0, 5.0]]
     truth = xd.Mixture(

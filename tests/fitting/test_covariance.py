@@ -117,6 +117,7 @@ def test_the_estimator_has_scikit_learns_types(kind):
     assert model.bic(X, error=ERROR) > 0
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["full", "tied", "diag", "spherical"])
 def test_without_noise_it_ends_where_scikit_learn_does(kind):
     from sklearn.mixture import GaussianMixture

@@ -38,6 +38,7 @@ def same(a: xd.Mixture, b: xd.Mixture) -> bool:
     return all(np.array_equal(getattr(a, name), getattr(b, name)) for name in ("weights", "means", "covariances"))
 
 
+@pytest.mark.slow
 def test_recovery_beats_a_mixture_that_ignores_the_noise():
     from sklearn.mixture import GaussianMixture
 

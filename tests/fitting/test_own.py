@@ -123,6 +123,7 @@ def test_a_sample_is_from_all_over():
     np.testing.assert_array_equal(source.sample(200, seed=0).x, sample.x)
 
 
+@pytest.mark.slow
 def test_minibatches(method):
     X, error = two_groups()
     for how in (xd.EM(step=0.2), xd.SGD(rate=0.02), method(0.2)):
@@ -134,6 +135,7 @@ class Enough(Exception):
     pass
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("batch_rows", [None, 100])
 def test_it_is_resumed_to_the_same_bits(method, batch_rows, tmp_path):
     X, error = two_groups(600)

@@ -109,6 +109,7 @@ def test_a_model_file_with_labels_that_are_no_words(tmp_path):
         xd.load(tmp_path / "m")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("validation", [X, {"X": X}, xd.Batch.from_arrays(X)])
 def test_validation_without_noise_is_said(validation, caplog):
     with caplog.at_level(logging.WARNING, "xdeconv"):

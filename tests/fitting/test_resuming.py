@@ -116,6 +116,7 @@ def test_a_source_of_the_users_own_is_told_by_its_first_batch(tmp_path):
         fit(Own(2.0), tmp_path, 4)
 
 
+@pytest.mark.slow
 def test_very_many_files_are_one_checksum(tmp_path):
     for i in range(120):
         pq.write_table(pa.table({name: values[:3] for name, values in COLUMNS.items()}), tmp_path / f"part{i}.parquet")

@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from scipy.special import ndtr
 from scipy.stats import multivariate_normal, norm
 
 import xdeconv as xd
@@ -150,3 +151,23 @@ def test_log_densities_of_rows_have_none_elsewhere():
 def test_mistakes_are_named(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("d", [4, 5, 7, 10])
+def test_a_correlated_box_is_right_to_a_thousandth_where_it_is_improbable(d):
+    """Gaussians that share one factor have a probability that is an integral over that factor alone."""
+    rng = np.random.default_rng(d)
+    low = rng.uniform(-6.0, 2.2, size=(25, d))
+    high, own = low + rng.uniform(3.0, 12.0, size=low.shape), rng.uniform(0.2, 1.0, size=d)
+    shared = np.sqrt(1 - own**2) * rng.choice([-1, 1], size=d)
+    z, weights = np.polynomial.hermite_e.hermegauss(180)
+    ends = ((edge[:, None] - shared * z[:, None]) / own for edge in (high, low))
+    top, bottom = next(ends), next(ends)
+    flipped = bottom > 0
+    inside = ndtr(np.where(flipped, -bottom, top)) - ndtr(np.where(flipped, -top, bottom))
+    right = (inside.prod(2) * weights).sum(1) / np.sqrt(2 * np.pi)
+    S = torch.from_numpy(np.outer(shared, shared) + np.diag(own**2)).expand(25, d, d)
+    found = log_box(torch.from_numpy(low), torch.from_numpy(high), S).exp().numpy()
+    rare = right > 1e-6
+    assert right[rare].min() < 0.02
+    np.testing.assert_allclose(found[rare], right[rare], rtol=1e-3)

@@ -7,8 +7,8 @@ import pytest
 
 import xdeconv as xd
 from xdeconv.fitting._fit import fit
-from xdeconv.fitting.choosing import Judgement, Trial
-from xdeconv.fitting.judging import judged
+from xdeconv.fitting.choosing import Choosing, Judgement, Trial
+from xdeconv.fitting.judging import Verdict, judged, parts_of
 from xdeconv.fitting.walking import between, ladder, smaller
 from xdeconv.mixture._mixture import Mixture, load
 from xdeconv.rows.batch import Batch
@@ -215,6 +215,20 @@ def test_eight_components_are_not_two_because_scores_scatter():
     assert Judgement("held-out", "one-se", trials, verdict).best == 8
 
 
+def test_folds_are_not_held_against_mixtures_that_all_rows_would_tell_better():
+    """Trials of folds see fewer rows: what their free numbers cost is put right before one is called too many."""
+    one, two = Mixture([1.0], [[0.0]], [[[1.0]]]), Mixture([0.5, 0.5], [[0.0], [1.0]], [[[1.0]], [[1.0]]])
+    trials = {m.k: [Trial(m.k, 0, 0, 0.0, 100.0, 0.0, m)] for m in (one, two)}
+    verdict = Verdict(np.array([-1.0, -0.985]), np.diag([0.0, 0.016**2]), 100.0)
+    assert Judgement("cv", "one-se", trials, verdict).best == 1
+    assert Judgement("cv", "one-se", trials, verdict, lacking=1 / 80 - 1 / 100).best == 2
+    away, _ = Judgement("cv", "one-se", trials, verdict, lacking=1 / 80 - 1 / 100).differences()
+    np.testing.assert_allclose(away[0], -0.015 - 3 / 2 * (1 / 80 - 1 / 100))
+    rows = as_source(Batch.from_arrays(np.random.default_rng(0).normal(size=(100, 1))))
+    folds, _ = parts_of(rows, "cv", 5, 0.2, 0)
+    assert Choosing(fit, {"seed": 0}, folds, "cv", "one-se").run([1]).lacking == pytest.approx(1 / 80 - 1 / 100)
+
+
 def test_the_curve_is_drawn():
     pytest.importorskip("matplotlib")
     table = tuple(Record(k, -1.0 / k, 0.1, 1.0, (), 1 / 16 - 1 / k, 0.1) for k in (1, 4, 16))
@@ -293,6 +307,7 @@ def call(*words):
     return done.value.code
 
 
+@pytest.mark.slow
 def test_the_command_prints_draws_and_writes(table, capsys):
     pytest.importorskip("matplotlib")
     picture, model, results = (table.with_name(name) for name in ("c.png", "m.safetensors", "r.jsonl"))

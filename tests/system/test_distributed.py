@@ -75,12 +75,15 @@ def test_all_ranks_have_the_same_mixture(together, name):
     assert np.array_equal(scores, others, equal_nan=True)
 
 
-@pytest.mark.parametrize("name", ["batch", "stream", "held", "moves"])
+@pytest.mark.parametrize("name", ["batch", "stream", "held", "moves", "background", "inflation"])
 def test_two_ranks_equal_one_process(together, stars, name):
     found, scores = results(together, name)
     alone = CASES[name](stars)
     for part in ("weights", "means", "covariances"):
         assert np.allclose(getattr(found, part), getattr(alone.mixture, part), rtol=1e-9, atol=1e-9)
+    assert found.background_weight == pytest.approx(alone.mixture.background_weight, rel=1e-9)
+    if found.inflation is not None:
+        np.testing.assert_allclose(found.inflation.values, alone.mixture.inflation.values, rtol=1e-8)
     assert abs(scores[0] - alone.loglik) < 1e-10
     if alone.validation is not None:
         assert abs(scores[1] - alone.validation) < 1e-10

@@ -75,7 +75,7 @@ def run(
 
     settings = Settings(seed, epochs, starts, moves, verbose)
     say.print(f"Fitting {COMPONENTS} components to one velocity of each star, to predict the other")
-    prediction = predict_other(sky, replace(settings, starts=1))
+    prediction = predict_other(sky, replace(settings, starts=1, moves="none"))
     say.print(f"Fitting {COMPONENTS} components to both velocities, from {starts} seeds")
     fits = _fit(sky, COMPONENTS, settings)
     mixtures = [_described(fitted, sky) for fitted in fits]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -70,20 +70,34 @@ class Kept:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a selection has found so far: trials of each number of components, and what the rows say of them."""
+    """What a selection has found so far: trials of each number of components, and what the rows say of them.
+
+    ``lacking`` is 1 / n of the rows that trials were fitted to less that of all rows, to which the choice will be.
+    """
 
     criterion: Criterion
     rule: Rule
     trials: Mapping[int, Sequence[Trial]]
     verdict: Verdict
+    lacking: float = 0.0
 
     def scores(self) -> np.ndarray:
         """One per number of components, rising; less is better for bic and aic."""
         if self.criterion not in ("bic", "aic"):
             return self.verdict.means
         each = np.log(self.verdict.weight) if self.criterion == "bic" else 2.0
-        free = np.array([self.trials[k][0].mixture.n_parameters for k in sorted(self.trials)])
-        return -2 * self.verdict.weight * self.verdict.means + each * free
+        return -2 * self.verdict.weight * self.verdict.means + each * self._free()
+
+    def differences(self) -> tuple[np.ndarray, np.ndarray]:
+        """Scores minus the highest (s,) as of fits to all rows, and the standard errors of these differences (s,).
+
+        A free number costs unseen rows 1 / (2 n) nat each where n rows determine it: those of folds cost too much.
+        """
+        means = self.verdict.means + 0.5 * self.lacking * self._free()
+        return replace(self.verdict, means=means).differences()
+
+    def _free(self) -> np.ndarray:
+        return np.array([self.trials[k][0].mixture.n_parameters for k in sorted(self.trials)])
 
     @property
     def best(self) -> int:
@@ -93,7 +107,7 @@ class Judgement:
             return sizes[int(np.argmin(scores))]
         if self.rule == "best":
             return sizes[int(np.argmax(scores))]
-        away, error = self.verdict.differences()
+        away, error = self.differences()
         return sizes[int(np.flatnonzero(away + error >= 0)[0])]
 
 
@@ -141,7 +155,14 @@ class Choosing:
         sizes = sorted(self.done)
         mixtures = [[self.done[k][fold].mixture for k in sizes] for fold in range(len(self.parts))]
         verdict = judged(mixtures, [judge for _, judge in self.parts], **self._where())
-        return Judgement(self.criterion, self.rule, dict(self.done), verdict)
+        return Judgement(self.criterion, self.rule, dict(self.done), verdict, self._lacking())
+
+    def _lacking(self) -> float:
+        """How much less is known from the rows of a fold than from all of them."""
+        if self.criterion != "cv":
+            return 0.0
+        fitted = sum(train.rows for train, _ in self.parts) / len(self.parts)
+        return 1 / max(fitted, 1) - 1 / max(sum(judge.rows for _, judge in self.parts), 1)
 
     def last(self, source: Source, k: int) -> FitResult:
         """The fit to all rows: from the best of the trials, searched again; of its own where trials are not warm."""

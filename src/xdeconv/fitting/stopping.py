@@ -14,6 +14,7 @@ from .workspace import Workspace
 CHANGED = 1.0  # nats: where passes since a search gained less, it would find what it found
 ROUNDS = 12  # of draws
 POOR, NEAR = 0.2, 0.8  # overlaps of the mixture that was drawn from and the present one
+LOOKS = 5  # passes between two looks at the overlap
 ENOUGH = 0.15  # of a standard error
 RESOLVED = {True: 6e-9, False: 1e-17}  # of the log-likelihood: what float32 and float64 can tell apart
 
@@ -83,8 +84,11 @@ def draw_due(workspace: Workspace, learner: Any, state: FitState) -> bool:
         return state.epoch > epoch
     if rounds >= ROUNDS or state.epoch == epoch:
         return False
+    done = settled(workspace, learner, state)
+    if not done and (state.epoch - epoch) % LOOKS:
+        return False
     overlap = overlapping(state.proposal, workspace.mixture(learner))
-    if not settled(workspace, learner, state):
+    if not done:
         return overlap < POOR
     return rounds < 2 or overlap < NEAR or monte_carlo(workspace, state) > ENOUGH
 

@@ -108,7 +108,11 @@ class Accelerated(Method):
 
     def init(self, mixture: Mixture, device: torch.device | str = "cpu") -> AcceleratedState:
         """The state that stands for a mixture."""
-        return self._begun(self.em.init(mixture, device), Progress())
+        return self.begun(self.em.init(mixture, device))
+
+    def begun(self, trial: EMState) -> AcceleratedState:
+        """The state that stands for a state of EM."""
+        return self._begun(trial, Progress())
 
     def _begun(self, trial: EMState, progress: Progress) -> AcceleratedState:
         """A state that has learnt nothing yet."""
@@ -194,7 +198,7 @@ class Accelerated(Method):
         if p.learnt > 0:
             k, d = state.chart.means.shape
             sums = Stats(state.sums, k, d, extra=len(state.chart.numbers))
-            return self._anchored(state, self._accepted_state(state), sums)
+            return self._anchored(state, self.accepted(state), sums)
         return replace(self._trial(state, p._replace(step=0.0, promised=0.0)), gains=torch.zeros_like(state.gains))
 
     def _headed(self, state: AcceleratedState) -> AcceleratedState:
@@ -250,13 +254,14 @@ class Accelerated(Method):
 
     def mixture(self, state: AcceleratedState) -> Mixture:
         """The accepted mixture."""
-        return self.em.mixture(self._accepted_state(state))
+        return self.em.mixture(self.accepted(state))
 
     def numbers(self, state: AcceleratedState) -> Tensor:
         """The accepted numbers that belong to no component."""
-        return self._accepted_state(state).extra
+        return self.accepted(state).extra
 
-    def _accepted_state(self, state: AcceleratedState) -> EMState:
+    def accepted(self, state: AcceleratedState) -> EMState:
+        """The accepted mixture as a state of EM."""
         if state.progress.passes <= WARM_UP:
             return state.trial
         return state.chart.state(state.x, self.fixed or Fixed(), state.progress.seen)

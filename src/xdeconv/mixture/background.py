@@ -111,7 +111,7 @@ class Uniform(Background):
     """A box of true values that are all alike, a background of :func:`xdeconv.fit`.
 
     Each row sees it through its own noise: exactly where that is diagonal, to 1e-6 with correlations up to three
-    dimensions, and to 1e-3 above.
+    dimensions, and to 1e-3 above (of itself, where it is more than 1e-6).
 
     Parameters
     ----------

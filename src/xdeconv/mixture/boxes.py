@@ -2,7 +2,8 @@
 
 With covariance L L^T, the variables y = L^-1 x are independent, and the limits of each depend on those before it. Up to
 three dimensions all but the last are integrated by Gauss and Legendre's rule, which is good to about 1e-8 and smooth in
-every argument; above, by a lattice of fixed points, to about 1e-4 (Genz 1992).
+every argument; above, by a lattice of fixed points (Genz 1992), with those coordinates first that are hardest to be
+inside of: to 4e-4 of itself for probabilities down to 1e-4, in 4 to 10 dimensions, and to 2e-3 down to 1e-8.
 """
 
 from __future__ import annotations
@@ -40,9 +41,11 @@ def log_box(low: Tensor, high: Tensor, covariance: Tensor) -> Tensor:
     correlation = covariance / (size[..., :, None] * size[..., None, :])
     if m == 1:
         return log_interval(low[..., 0] / size[..., 0], high[..., 0] / size[..., 0])
+    low, high = low / size, high / size
+    if m > 3:
+        low, high, correlation = _ordered(low, high, correlation)
     L, failed = torch.linalg.cholesky_ex(correlation + TINY * torch.eye(m, dtype=low.dtype, device=low.device))
     L = torch.where((failed > 0)[..., None, None], torch.nan, L)
-    low, high = low / size, high / size
     inside = _nested(low, high, L) if m <= 3 else _lattice(low, high, L)
     return inside.clamp(min=0.0).log()
 
@@ -85,13 +88,52 @@ def _cube(low: Tensor, high: Tensor, L: Tensor, points: Tensor) -> Tensor:
     total = torch.ones((), dtype=low.dtype, device=low.device)
     for a in range(low.shape[-1]):
         shift = sum((L[:, a, c, None] * earlier for c, earlier in enumerate(y)), torch.zeros_like(total))
-        edges = ((edge[:, a, None] - shift) / L[:, a, a, None] for edge in (low, high))
-        bottom, top = (torch.special.ndtr(edge) for edge in edges)
-        width = (top - bottom).clamp(min=0.0)
+        bottom, top = ((edge[:, a, None] - shift) / L[:, a, a, None] for edge in (low, high))
+        right = bottom > 0  # where probabilities are close to 1, those of the other side are exact
+        start, end = (torch.special.ndtr(torch.where(right, -b, a)) for a, b in ((bottom, top), (top, bottom)))
+        width = (end - start).clamp(min=0.0)
         total = total * width
         if a < points.shape[1]:
-            y.append(torch.special.ndtri((bottom + points[:, a] * width).clamp(1e-16, 1 - 1e-16)))
+            share = torch.where(right, 1 - points[:, a], points[:, a])
+            drawn = torch.special.ndtri((start + share * width).clamp(SMALLEST, 1 - 1e-16))
+            y.append(torch.where(right, -drawn, drawn))
     return total.mean(-1)
+
+
+def _ordered(low: Tensor, high: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Coordinates in an order that makes the integrand flat: next is always that which is hardest to be inside of.
+
+    The limits of each are judged with those before it at their means within their own (Gibson, Glasbey & Elston 1994).
+    """
+    order = _order(low.detach(), high.detach(), covariance.detach())
+    lines = covariance.gather(-2, order[..., None].expand_as(covariance))
+    return low.gather(-1, order), high.gather(-1, order), lines.gather(-1, order[..., None, :].expand_as(covariance))
+
+
+def _order(a: Tensor, b: Tensor, C: Tensor) -> Tensor:
+    """Places (..., m) of the coordinates, one after the other."""
+    order = torch.zeros(a.shape, dtype=torch.int64, device=a.device)
+    left = torch.ones(a.shape, dtype=torch.bool, device=a.device)
+    for step in range(a.shape[-1]):
+        size = C.diagonal(dim1=-2, dim2=-1).clamp(min=TINY).sqrt()
+        chance = torch.where(left, log_interval(a / size, b / size), torch.inf)
+        chosen = chance.argmin(-1, keepdim=True)
+        order[..., step : step + 1] = chosen
+        left = left.scatter(-1, chosen, False)
+        width = size.gather(-1, chosen)
+        inside = _mean_inside(a.gather(-1, chosen) / width, b.gather(-1, chosen) / width)
+        column = C.gather(-1, chosen[..., None].expand(*C.shape[:-1], 1))[..., 0] / width
+        a, b = a - column * inside, b - column * inside
+        C = C - column[..., :, None] * column[..., None, :]
+    return order
+
+
+def _mean_inside(low: Tensor, high: Tensor) -> Tensor:
+    """The mean of a standard Gaussian between two limits."""
+    log_width = log_interval(low, high)
+    ends = ((-0.5 * edge * edge - log_width).clamp(max=700.0).exp() for edge in (low, high))
+    mean = (next(ends) - next(ends)) / (2 * np.pi) ** 0.5
+    return torch.where(log_width > -1e300, torch.minimum(torch.maximum(mean, low), high), (low + high) / 2)
 
 
 def _points(dimensions: int) -> Tensor:

@@ -94,6 +94,20 @@ def _look(parameters: Parameters, before: Tensor, rows: kernels.RowsForGroups, a
     return parameters.pick(chosen.to(parameters.means.device)), value[running & unlike]
 
 
+def heat(parameters: Parameters, rows: kernels.RowsForGroups, passes: int, most: int, aim: Aim) -> Parameters:
+    """The best of some starts after some passes, the best first."""
+    total = float(rows.batch.total_weight())
+    for _ in range(passes):
+        sums = kernels.accumulate_groups(*parameters, rows, _all_rows(rows.batch, parameters))
+        parameters = em_step(parameters, sums, total, aim)
+    last = kernels.accumulate_groups(*parameters, rows, _all_rows(rows.batch, parameters))
+    loglik = last.loglik.cpu() + aim.log_density(parameters)
+    value = torch.where(loglik.isfinite(), loglik, -torch.inf)
+    value, best = value.sort(descending=True, stable=True)
+    unlike = value.diff(prepend=value.new_full((1,), torch.inf)).abs() > SAME * total / rows.batch.n
+    return parameters.pick(best[unlike][:most].to(parameters.means.device))
+
+
 def _all_rows(batch: Batch, parameters: Parameters) -> Groups:
     """Every row in each of some groups, with nothing behind it, or the background that its weights leave."""
     n, times = batch.n, len(parameters.means)

@@ -21,6 +21,7 @@ from ..rows.batch import Batch
 from ..system.progress import tell
 from ..system.threads import each
 from .aim import ANY, Aim
+from .broad import explore_broadly, fits
 from .contest import contest
 from .moves import Found, Moves, Search
 from .passes import em_passes, total_log_prob
@@ -52,6 +53,8 @@ def explore(
     options: Options = DEFAULT,
 ) -> Found:
     """The best mixture found from ``moves.starts`` starts; fewer where all would see the same rows."""
+    if fits(pool, k):
+        return explore_broadly(start, pool, k, moves, rng, aim, options)
     there = _Rows(pool, rng.permutation(pool.n), max(PARENT_ROWS, ROWS_EACH * k), aim, options)
     begun = _starts(there, start, k, moves)
     if worth_single(pool, k):

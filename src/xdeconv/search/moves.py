@@ -139,7 +139,7 @@ class Search:
                 self._forget_all()
                 continue
             touched = {c for split, merge in chosen for c in (*split.old, *merge.old)}
-            after = em_passes(_applied(parameters, chosen), self.batch, self.moves.passes, self.aim, self.options)
+            after = em_passes(applied(parameters, chosen), self.batch, self.moves.passes, self.aim, self.options)
             better = self._value(after, total_log_prob(after, self.batch, self.options))
             if better - value > self._least(parameters) / 10:
                 parameters, value, moved = after, better, moved + len(chosen)
@@ -263,7 +263,7 @@ def pair_up(splits: list[Change], freed: list[Change], most: int, least: float) 
     return chosen
 
 
-def _applied(parameters: Parameters, chosen: list[tuple[Change, Change]]) -> Parameters:
+def applied(parameters: Parameters, chosen: list[tuple[Change, Change]]) -> Parameters:
     """The parameters with moves made: the places of all old components take the new ones."""
     log_weights, means, V = (t.clone() for t in parameters)
     for split, free in chosen:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -11,10 +13,12 @@ from .. import kernels
 from ..kernels.options import DEFAULT, Options
 from ..kernels.parameters import Parameters
 from ..methods import EM
+from ..methods.accelerated import Accelerated, AcceleratedState
 from ..methods.em import EMState, all_weights
 from ..rows.batch import Batch
 from .aim import ANY, Aim
 
+LEFT = 0.1  # nats: a climb ends with less to gain
 ROUNDING = 1e-9  # of weights: less was left by no background
 
 
@@ -22,14 +26,56 @@ def em_passes(
     parameters: Parameters, batch: Batch, count: int, aim: Aim = ANY, options: Options = DEFAULT
 ) -> Parameters:
     """Parameters after some EM passes over a batch; the prior weighs against these rows."""
-    method, seen = EM(prior=aim.prior, covariance=aim.covariance), torch.zeros((), dtype=torch.float64)
-    weights = all_weights(parameters.log_weights, batch.background is not None)
-    blank = EMState(weights, *parameters[1:], seen.to(parameters.means.device))
-    state = method.moved(blank, parameters)
+    method = EM(prior=aim.prior, covariance=aim.covariance)
+    state = _begun(method, parameters, batch)
     for _ in range(count):
         stats = kernels.accumulate(*state.parameters(), batch, options)
         state = method.update(state, stats, float(stats.rows))
     return Parameters(*state.parameters())
+
+
+def _begun(method: EM, parameters: Parameters, batch: Batch) -> EMState:
+    """The state of EM that stands for parameters, and for what they leave to a background."""
+    weights = all_weights(parameters.log_weights, batch.background is not None)
+    seen = torch.zeros((), dtype=torch.float64, device=parameters.means.device)
+    return method.moved(EMState(weights, *parameters[1:], seen), parameters)
+
+
+@dataclass(frozen=True)
+class Climb:
+    """Accelerated EM over a batch, which may be interrupted."""
+
+    batch: Batch
+    options: Options
+    method: Accelerated
+    state: AcceleratedState
+
+    @classmethod
+    def of(cls, parameters: Parameters, batch: Batch, aim: Aim = ANY, options: Options = DEFAULT) -> Climb:
+        """The climb that begins at some parameters."""
+        method = Accelerated(EM(prior=aim.prior, covariance=aim.covariance))
+        return cls(batch, options, method, method.begun(_begun(method.em, parameters, batch)))
+
+    def further(self, most: int) -> Climb:
+        """The climb after at most so many passes more: fewer where nothing is left to gain."""
+        state = self.state
+        for _ in range(most):
+            if self.method.left(state) < LEFT:
+                break
+            stats = kernels.accumulate(*state.parameters(), self.batch, self.options)
+            state = self.method.update(state, stats, float(stats.rows))
+        return replace(self, state=state)
+
+    @property
+    def value(self) -> float:
+        """Log-likelihood and log-prior where it has come to; minus infinity where they are not finite."""
+        value = self.state.progress.objective
+        return value if np.isfinite(value) else -np.inf
+
+    @property
+    def parameters(self) -> Parameters:
+        """Where it has come to."""
+        return Parameters(*self.method.accepted(self.state).parameters())
 
 
 def total_log_prob(parameters: Parameters, batch: Batch, options: Options = DEFAULT) -> float:

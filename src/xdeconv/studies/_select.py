@@ -275,7 +275,7 @@ def _chosen(choosing: Choosing, source: Source, sizes: Sequence[int] | None, pat
 def _selection(found: Judgement) -> Selection:
     """The table of what is judged."""
     scores, counted = found.scores(), found.criterion in ("bic", "aic")
-    away, error = found.verdict.differences()
+    away, error = found.differences()
     own = np.sqrt(np.maximum(np.diag(found.verdict.covariance), 0.0))
     records = []
     for i, k in enumerate(sorted(found.trials)):

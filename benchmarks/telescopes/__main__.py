@@ -1,4 +1,4 @@
-"""What telescopes do to catalogues, put right: python -m benchmarks.telescopes [--seeds 5] [--write].
+"""What telescopes do to catalogues, put right: python -m benchmarks.telescopes [--pygmmis PYTHON] [--write].
 
 Two clusters in 30 % of uniform background, with that background and with a broad Gaussian instead; errors that are
 quoted at 1 / 1.3 of their size, between 0.2 and 1 from row to row, with and without factors that are fitted, and the
@@ -12,7 +12,7 @@ import argparse
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 
 import numpy as np
 from scipy.stats import multivariate_t
@@ -20,6 +20,7 @@ from scipy.stats import multivariate_t
 import xdeconv as xd
 from benchmarks.common.machine import about
 from benchmarks.common.results import describe, table, write_section
+from benchmarks.telescopes import selection
 
 BOX = xd.Uniform([0.0, 0.0], [10.0, 10.0])
 V = np.array([[[0.5, 0.2], [0.2, 0.4]], [[0.3, -0.1], [-0.1, 0.6]]])
@@ -69,20 +70,16 @@ def tails(seed: int) -> list[float]:
     return [heavy.score(unseen), *(xd.fit(X, k).mixture.score(unseen) for k in (1, 2, 4, 8)), heavy.tails.nu]
 
 
-def main() -> None:
-    """Print the tables, and write them where asked."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--write", action="store_true", help="write the tables to RESULTS.md")
-    told = parser.parse_args()
+def beside(seeds: int) -> str:
+    """Tables of backgrounds, errors and tails."""
     rows = []
     for name, background in (("uniform", BOX), ("a broad Gaussian, fixed", BROAD)):
-        found = [clusters(seed, background) for seed in range(told.seeds)]
+        found = [clusters(seed, background) for seed in range(seeds)]
         b, ratios = np.array([f[0] for f in found]), np.mean([f[1] for f in found], axis=0)
         rows.append([name, f"{b.mean():.3f}", f"{np.abs(b - 0.3).max():.3f}", ", ".join(f"{r:.2f}" for r in ratios)])
     header = ["background", "weight (0.3)", "largest error", "mean variances over the true ones"]
     text = f"{table(header, rows)}\n\n"
-    wide = [inflation(seed) for seed in range(told.seeds)]
+    wide = [inflation(seed) for seed in range(seeds)]
     factors, said = np.array([w[0] for w in wide]), np.array([w[1] for w in wide])
     text += "Fitted factors on errors (1.3): " + ", ".join(f"{f:.3f}" for f in factors.ravel())
     text += f". Largest deviation {100 * np.abs(factors / FACTOR - 1).max():.1f} %, "
@@ -91,12 +88,35 @@ def main() -> None:
     shown = [[name, *(f"{v:.4f}" for v in np.mean([w[2][i] for w in wide], axis=0))]
              for i, name in enumerate(("errors as quoted", "fitted factors"))]  # fmt: skip
     text += table(["spread of probabilities (0.2887)", *(f"quintile {q}" for q in range(1, 6))], shown) + "\n\n"
-    scores = np.array([tails(seed) for seed in range(told.seeds)])
+    scores = np.array([tails(seed) for seed in range(seeds)])
     names = ["Student's t", *(f"{k} Gaussian" for k in (1, 2, 4, 8)), "nu (3)"]
     text += table(["seed", *names], [[str(i), *(f"{v:.3f}" for v in row)] for i, row in enumerate(scores)])
+    return text
+
+
+def main() -> None:
+    """Print the tables, and write them where asked."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--only", choices=["beside", "selection"], help="one part of it")
+    parser.add_argument("--data-sets", type=int, default=50, help="for the coverage of errors of selected rows")
+    parser.add_argument("--pygmmis", help="a Python that has pygmmis, to compare with")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[400, 20_000], help="rows to compare with pygmmis on")
+    parser.add_argument("--write", action="store_true", help="write the tables to RESULTS.md")
+    told = parser.parse_args()
+    if told.only != "selection":
+        report("Telescopes: backgrounds, errors and tails", beside(told.seeds), told.write)
+    if told.only != "beside":
+        parts = [selection.cuts(told.seeds), selection.three_dimensions(told.seeds), selection.coverage(told.data_sets)]
+        parts += [selection.against_pygmmis(told.pygmmis, told.sizes, told.seeds)] if told.pygmmis else []
+        report("Telescopes: rows that were selected", "\n\n".join(parts), told.write)
+
+
+def report(title: str, text: str, write: bool) -> None:
+    """Print tables, and write them where asked."""
     print(text)
-    if told.write:
-        write_section("Telescopes: backgrounds, errors and tails", f"{describe(about())}\n\n{text}\n")
+    if write:
+        write_section(title, f"{describe(about())}\n\n{text}\n")
 
 
 if __name__ == "__main__":

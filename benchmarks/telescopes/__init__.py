@@ -1,0 +1,1 @@
+"""What telescopes do to catalogues, put right."""

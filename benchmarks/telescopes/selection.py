@@ -1,0 +1,162 @@
+"""Rows that were selected: cuts put right, coverage of bootstrap errors, and pygmmis on its own example.
+
+The example is that of pygmmis' repository (tests/test.py): three components, errors of 0.5, a box with a hole, with and
+without 30 % of uniform background; pygmmis runs with the settings that it has there, by an interpreter that has it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+import xdeconv as xd
+from benchmarks.common.results import table
+
+PARALLAX = xd.Mixture([0.7, 0.3], [[2.0], [4.0]], [[[0.4]], [[1.0]]], labels=["parallax"])
+WEIGHTS = np.array([0.36060026, 0.27986906, 0.206774])
+MEANS = 10 * np.array([[0.08016886, 0.21300697], [0.70306351, 0.6709532], [0.01087670, 0.852077]])
+COVARIANCES = 100 * np.array(
+    [
+        [[0.08530014, -0.00314178], [-0.00314178, 0.00541106]],
+        [[0.03053402, 0.0125736], [0.0125736, 0.01075791]],
+        [[0.00258605, 0.00409287], [0.00409287, 0.01065186]],
+    ]
+)
+THREE = xd.Mixture(WEIGHTS / WEIGHTS.sum(), MEANS, COVARIANCES)
+FIELD, ERROR = xd.Uniform([-10.0, -10.0], [20.0, 20.0]), 0.5
+
+
+def stars(seed: int, n: int = 10_000) -> tuple[np.ndarray, np.ndarray]:
+    """Parallaxes and errors of all stars."""
+    error = np.exp(np.random.default_rng(seed).uniform(np.log(0.1), np.log(1.0), size=(n, 1)))
+    return PARALLAX.sample(n, seed + 1, error=error), error
+
+
+def cuts(seeds: int) -> str:
+    """Mean and spread by a fit as if nothing were cut, by the cut, and by the same as a function."""
+    rows = []
+    kinds = {
+        "x > 1.5": (lambda X, e: X[:, 0] > 1.5, xd.Cut(0, above=1.5)),
+        "x / error > 5": (lambda X, e: X[:, 0] > 5 * e[:, 0], xd.Cut(0, above=5, over_error=True)),
+    }
+    for name, (kept, cut) in kinds.items():
+        for how, selection in (("nothing", None), ("xd.Cut", cut), ("a function", kept)):
+            found, passes = [], []
+            for seed in range(seeds):
+                X, error = stars(seed)
+                which = kept(X, error)
+                result = xd.fit(X[which], 2, error=error[which], selection=selection)
+                found.append((result.mixture.mean()[0], np.sqrt(result.mixture.covariance()[0, 0])))
+                passes.append(len(result.history))
+            means, spreads = np.array(found).T
+            rows.append([name, how, f"{means[0]:.3f}, {spreads[0]:.3f}", f"{means.mean():.3f}, {spreads.mean():.3f}",
+                         f"{np.abs(means - 2.6).max():.3f}", f"{np.mean(passes):.0f}"])  # fmt: skip
+    header = [
+        "cut",
+        "selection=",
+        "seed 0: mean, spread (2.600, 1.192)",
+        "mean of seeds",
+        "worst mean off by",
+        "passes",
+    ]
+    return table(header, rows)
+
+
+def three_dimensions(seeds: int) -> str:
+    """Two cuts with correlated noise: distance of the mean from the truth, and what the truth is behind in nats."""
+    cuts, off = [xd.Cut(0, above=0.8), xd.Cut(2, below=0.0)], []
+    for seed in range(seeds):
+        rng = np.random.default_rng([seed, 3])
+        A, B = rng.normal(size=(3, 3)), 0.5 * rng.normal(size=(12_000, 3, 3))
+        truth = xd.Mixture([1.0], [[1.0, 0.5, -0.5]], [A @ A.T + np.eye(3)])
+        noise = B @ B.transpose(0, 2, 1) + 0.1 * np.eye(3)
+        X = truth.sample(12_000, seed, noise=noise)
+        which = (X[:, 0] > 0.8) & (X[:, 2] < 0.0)
+        given = {"noise": noise[which]}
+        fits = [xd.fit(X[which], 1, selection=selection, **given).mixture for selection in (None, cuts)]
+        gain = fits[1].score(X[which], **given) - truth.with_(selection=cuts).score(X[which], **given)
+        off.append([*(float(np.linalg.norm(m.means - truth.means)) for m in fits), gain * int(which.sum())])
+    header = ["seed", "mean off, nothing said", "mean off, two cuts", "nats above the truth (4.5 expected)"]
+    return table(header, [[str(i), *(f"{v:.2f}" for v in row)] for i, row in enumerate(off)])
+
+
+def coverage(data_sets: int, draws: int = 30) -> str:
+    """How often one standard error of a bootstrap holds the truth: one component, cut at x > 1.5."""
+    truth, cut = xd.Mixture([1.0], [[2.0]], [[[1.0]]]), xd.Cut(0, above=1.5)
+    inside = []
+    for seed in range(data_sets):
+        error = np.random.default_rng([seed, 9]).uniform(0.2, 0.8, size=(2000, 1))
+        X = truth.sample(2000, seed, error=error)
+        which = X[:, 0] > 1.5
+        mixture = xd.fit(X[which], 1, error=error[which], selection=cut).mixture
+        errors = xd.bootstrap(X[which], mixture, error=error[which], draws=draws, seed=seed).standard_errors()
+        z = [(mixture.means[0, 0] - 2) / errors.means[0, 0],
+             (mixture.covariances[0, 0, 0] - 1) / errors.covariances[0, 0, 0]]  # fmt: skip
+        inside.append(np.abs(z))
+    z = np.array(inside)
+    return (f"Coverage over {data_sets} data sets, one component, cut at x > 1.5, errors by {draws} bootstrap draws: "
+            f"mean {(z[:, 0] < 1).mean():.0%} and {(z[:, 0] < 2).mean():.0%}, variance {(z[:, 1] < 1).mean():.0%} and "
+            f"{(z[:, 1] < 2).mean():.0%} within one and two standard errors (68 %, 95 %).")  # fmt: skip
+
+
+def box_with_hole(X: np.ndarray) -> np.ndarray:
+    """Whether a row is in the box and not in the hole."""
+    return ((X > 0) & (X < 10)).all(axis=1) & (((X - [6.5, 6.0]) ** 2).sum(axis=1) > 4.0)
+
+
+def example(seed: int, n: int, b: float) -> np.ndarray:
+    """Noisy rows of the example, before selection."""
+    rng = np.random.default_rng([seed, 77])
+    true = THREE.sample(n, seed)
+    if b:
+        true = np.concatenate([true, FIELD.drawn(int(b / (1 - b) * n), rng)])
+    return true + rng.normal(0, ERROR, true.shape)
+
+
+def against_pygmmis(python: str, sizes: list[int], seeds: int) -> str:
+    """Scores of unseen rows given selection, weights of the background and CPU seconds, on the same rows."""
+    rows = []
+    for n in sizes:
+        for b in (0.0, 0.3):
+            field = FIELD if b else None
+            unseen = example(1000, 40_000, b)
+            unseen = unseen[box_with_hole(unseen)]
+            told: dict[str, list[list[float]]] = {"pygmmis": [], "xdeconv": []}
+            for seed in range(seeds if n < 5000 else 1):
+                X = example(seed, n, b)
+                X = X[box_with_hole(X)]
+                theirs = _pygmmis(python, X, b, seed)
+                peer = xd.Mixture(theirs["amp"], theirs["mean"], theirs["covar"], background=field,
+                                  background_weight=theirs["b"])  # fmt: skip
+                began = time.process_time()
+                ours = xd.fit(X, 3, error=[ERROR] * 2, background=field, selection=box_with_hole).mixture
+                spent = time.process_time() - began
+                for name, mixture, cpu in (("pygmmis", peer, theirs["cpu"]), ("xdeconv", ours, spent)):
+                    score = mixture.score(unseen, error=[ERROR] * 2, selection=box_with_hole)
+                    told[name].append([score, mixture.background_weight, cpu])
+            best = THREE.with_(background=field, background_weight=b)
+            score = best.score(unseen, error=[ERROR] * 2, selection=box_with_hole)
+            for name, found in told.items():
+                mean, weight, cpu = np.mean(found, axis=0)
+                rows.append([f"{n:,}", f"{b:g}", name, f"{mean:.4f}", f"{score:.4f}", f"{weight:.2f}", f"{cpu:.2f}"])
+    header = ["rows before selection", "background", "by", "score of unseen rows", "the truth's", "its weight", "CPU s"]
+    return table(header, rows)
+
+
+def _pygmmis(python: str, X: np.ndarray, b: float, seed: int) -> dict[str, np.ndarray]:
+    """What pygmmis finds, and its CPU seconds with those of its own processes."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.npz"
+        np.savez(path, X=X)
+        script = Path(__file__).with_name("peer.py")
+        words = [python, str(script), str(path), str(b), str(seed)]
+        done = subprocess.run(words, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    amp = np.array(found["amp"])
+    return {**{name: np.array(found[name]) for name in ("mean", "covar")}, "amp": amp / amp.sum(), "b": found["b"],
+            "cpu": found["cpu"]}  # fmt: skip
