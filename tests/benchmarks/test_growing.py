@@ -31,6 +31,7 @@ def test_growing_splits_what_fits_worst():
         grown(worse, 1, batch)
 
 
+@pytest.mark.slow
 def test_growing_is_as_good_as_starting_afresh():
     afresh = fit(X, 3, noise=NOISE).loglik
     one = fit(X, 1, noise=NOISE).mixture

@@ -96,7 +96,7 @@ def test_the_command_knows_all_that_a_model_may_remember():
         "skip_bad_files",
         "memory",
     }
-    assert set(remembering.KINDS) == said | {remembering.FUNCTIONS}
+    assert set(remembering.KINDS) == said | {remembering.FUNCTIONS, "group"}  # whose groups a fit was told
 
 
 def test_what_transforms_a_model_remembers_is_read_by_the_command(tmp_path, call):

@@ -40,6 +40,7 @@ def test_errors_understated_by_30_percent_are_found_to_2():
         np.testing.assert_allclose(widths[order], WIDTHS, atol=0.04)
 
 
+@pytest.mark.slow
 def test_standard_errors_are_the_scatter_over_data_sets():
     found = []
     for seed in range(30):
@@ -75,6 +76,7 @@ def test_plain_em_never_falls_with_diagonal_errors():
     assert np.diff([e.loglik for e in result.history]).min() > -1e-12
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "settings",
     [
@@ -108,6 +110,7 @@ def test_projections_have_factors_of_their_observed_values():
         mixture.score(v, error=np.ones((n, 2)))
 
 
+@pytest.mark.slow
 def test_groups_by_an_array_a_coordinate_and_a_column(tmp_path):
     f = np.where(np.arange(6000) % 2, 1.5, 1.0)
     X, s = rows(6000, 5, f=(1, 1))
@@ -181,6 +184,7 @@ def test_every_question_takes_errors_as_inflated():
     assert wide.n_parameters == plain.n_parameters + 2
 
 
+@pytest.mark.slow
 def test_checkpoints_bootstrap_and_select(tmp_path):
     X, s = rows(900, 10)
     how = {"error": s, "inflation": xd.Inflation(by=np.arange(900) % 2)}

@@ -35,6 +35,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 def test_the_density_of_all_rows_comes_out(name):
     """Truth: mean 2.600, spread 1.192; the naive fit has 2.91 to 2.93."""
@@ -55,6 +56,7 @@ def test_converged_means_that_nothing_is_left():
     assert (long.loglik - short.loglik) * len(PLAIN["X"]) < 0.1
 
 
+@pytest.mark.slow
 def test_plain_em_ends_where_accelerated_em_does():
     rows = {name: value[:1500] for name, value in PLAIN.items()}
     fast = fitted(rows, ABOVE, 1)
@@ -65,6 +67,7 @@ def test_plain_em_ends_where_accelerated_em_does():
     assert gains.min() > -1e-12  # the rows that were rejected make it EM
 
 
+@pytest.mark.slow
 def test_minibatches_and_gradients_come_near():
     full = fitted(PLAIN, ABOVE)
     for method in (None, xd.SGD(rate=lambda epoch: 0.01 / (1 + epoch))):
@@ -73,6 +76,7 @@ def test_minibatches_and_gradients_come_near():
         assert abs(spread(part.mixture)[0] - 2.6) < 0.15  # where a fit as if nothing were cut is 0.31 off
 
 
+@pytest.mark.slow
 def test_float32_and_weights_and_units():
     rows = {name: value[:4000] for name, value in PLAIN.items()}
     double = fitted(rows, ABOVE)
@@ -134,6 +138,7 @@ def test_a_function_beside_a_background_finds_what_the_cut_does():
     np.testing.assert_allclose(drawn.means, cut.means, atol=0.01)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("selection", [ABOVE, CASES["a function"][1]], ids=["cut", "function"])
 def test_a_fit_resumes_to_the_bit(tmp_path, selection):
     rows = {name: value[:1500] for name, value in PLAIN.items()}
@@ -160,6 +165,7 @@ def test_a_stream_is_fitted_as_rows_in_memory_are(tmp_path):
     assert abs(stream.loglik - memory.loglik) < 1e-4
 
 
+@pytest.mark.slow
 def test_held_out_rows_and_selected_numbers_are_judged_given_selection():
     rows = {name: value[:3000] for name, value in PLAIN.items()}
     result = fitted(rows, ABOVE, validation=0.3)

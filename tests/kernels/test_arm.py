@@ -8,7 +8,7 @@ from xdeconv.kernels.cpu.lanes import ADDRESS, Emitter
 from xdeconv.kernels.cpu.pairs import Kind
 
 TRIPLES = ["aarch64-apple-darwin", "aarch64-unknown-linux-gnu", "x86_64-unknown-linux-gnu"]
-KINDS = ["3 3 full 0 1 64", "3 2 full 1 1 32", "2 2 diagonal 0 0 32", "5 5 shared 0 1 64"]
+KINDS = ["3 3 full 0 1 64 0", "3 2 full 1 1 32 0", "2 2 diagonal 0 0 32 0", "5 5 shared 0 1 64 0"]
 
 
 def written(step, write):

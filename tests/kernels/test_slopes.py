@@ -34,6 +34,7 @@ def test_slopes_are_derivatives_of_the_log_likelihood(name):
         assert float(stats.slopes[a]) == pytest.approx(float(up - down) / 2e-5, rel=1e-6, abs=1e-6 * batch.n)
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("name", CASES)
 def test_numba_equals_the_reference(name, dtype):

@@ -246,7 +246,7 @@ def test_errors_follow_the_columns_of_a_table():
     right = MIXTURE.log_prob([[3.0, 0.0]], error=[[10.0, 0.01]])
     np.testing.assert_allclose(MIXTURE.log_prob(table, error=error), right)
     np.testing.assert_allclose(MIXTURE.log_prob(table, error**2), right * 0 + MIXTURE.log_prob(table, noise=error**2))
-    with pytest.raises(ValueError, match="give its errors as a table too"):
+    with pytest.raises(ValueError, match="give its errors as a table of those names too"):
         MIXTURE.log_prob(table, error=error.to_numpy())
     with pytest.raises(ValueError, match="the mixture is of"):
         MIXTURE.log_prob(table.rename(columns={"x": "z"}))

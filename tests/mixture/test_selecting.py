@@ -56,6 +56,7 @@ CUTS = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", CUTS)
 @pytest.mark.parametrize("beside", [None, "mixture", "uniform"])
 def test_sums_are_derivatives_of_the_likelihood_given_selection(name, beside):

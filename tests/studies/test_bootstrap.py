@@ -65,6 +65,7 @@ def test_bands_cover_the_truth(found):
     assert near[truth > 1e-3].mean() > 0.9
 
 
+@pytest.mark.slow
 def test_conditional_bands(found):
     grid = np.linspace(-3, 12, 40)
     band = found.conditional({"a": 0.0}, "b", grid, error={"a": 0.5})

@@ -114,7 +114,7 @@ def start_mixture(source: Source, k: int, start: Start, seed: int, scale: Tensor
     first = _choose(rows, weight, k, metric, rng, plus=start.centers == "kmeans++")
     clusters = _Clusters(torch.where(first.isnan(), center, first), torch.zeros_like(first))
     if start.centers == "kmeans":
-        _kmeans(source, clusters, start, seed, metric, rng, rows, weight)
+        _kmeans(source, clusters, start, seed, metric, rng, rows)
     mixture = _describe(clusters, start, rows, weight, spread, scale, metric)
     if start.covariances != "clusters" or sample.noise is None or gaussian is not None:
         return mixture
@@ -210,66 +210,36 @@ def _distances(rows: Tensor, centers: Tensor, metric: Tensor) -> Tensor:
     return (x * x).sum(1, keepdim=True) - 2 * x @ c.T + seen @ (c * c).T
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """Rows as k-means reads them again and again: about a point near all (n, d), 0 where missing, and what is summed.
-
-    table (n, 2 d + 1) is the weight of each coordinate, that of the row, and the weighted coordinates.
-    """
-
-    x: Tensor
-    missing: Tensor | None
-    table: Tensor
-    middle: Tensor
-
-    @classmethod
-    def of(cls, rows: Tensor, weight: Tensor, middle: Tensor) -> _Rows:
-        x = rows - middle
-        missing = x.isnan()
-        gaps = bool(missing.any())
-        x = x.nan_to_num(0.0) if gaps else x
-        each = weight[:, None] * (1 - missing.double()) if gaps else weight[:, None].expand_as(x)
-        return cls(x, missing.double() if gaps else None, torch.cat([each, weight[:, None], each * x], 1), middle)
-
-    def nearest(self, centers: Tensor, metric: Tensor) -> Tensor:
-        """Index (n,) of the nearest centre of each row, over what is observed, a coordinate's unit being ``metric``."""
-        c, parts = centers - self.middle, []
-        squares, scaled = (c / metric).square(), c / metric.square()
-        for first in range(0, len(self.x), DISTANCE_ROWS):
-            some = slice(first, first + DISTANCE_ROWS)
-            own = squares.sum(1) if self.missing is None else squares.sum(1) - self.missing[some] @ squares.T
-            parts.append(torch.addmm(own, self.x[some], scaled.T, alpha=-2.0).argmin(1))
-        return torch.cat(parts)
-
-
 def nearest_center(rows: Tensor, centers: Tensor, metric: Tensor) -> Tensor:
     """Index (n,) of the nearest centre of each row."""
-    return _Rows.of(rows, rows.new_ones(len(rows)), centers.mean(0)).nearest(centers, metric)
+    middle = centers.mean(0)
+    parts = [_distances(part - middle, centers - middle, metric).argmin(1) for part in rows.split(DISTANCE_ROWS)]
+    return torch.cat(parts)
 
 
 def _kmeans(
     source: Source, clusters: _Clusters, start: Start, seed: int, metric: Tensor,
-    rng: np.random.Generator, sample: Tensor, weight: Tensor,
+    rng: np.random.Generator, sample: Tensor,
 ) -> None:  # fmt: skip
     """Minibatch k-means: each centre is the running mean of the rows that came to it; empty ones try new rows."""
-    arranged, middle = source.arranged(start.batch_rows, seed), clusters.centers.mean(0)
-    whole = [_Rows.of(sample, weight, middle)] if len(sample) <= start.batch_rows else None
+    arranged = source.arranged(min(start.batch_rows, source.rows), seed)
     for epoch in range(start.epochs):
-        for rows in whole or (_Rows.of(*latent_rows(batch, None), middle) for batch in arranged.batches(epoch)):
-            _absorb(clusters, rows, rows.nearest(clusters.centers, metric))
+        for batch in arranged.batches(epoch):
+            rows, weight = latent_rows(batch, None)
+            _absorb(clusters, rows, weight, nearest_center(rows, clusters.centers, metric))
         empty = (clusters.totals == 0).nonzero()[:, 0]
         if len(empty) and epoch < start.epochs - 1:
             fresh = sample[torch.from_numpy(rng.integers(len(sample), size=len(empty)))]
             clusters.centers[empty] = torch.where(fresh.isnan(), clusters.centers[empty], fresh)
 
 
-def _absorb(clusters: _Clusters, rows: _Rows, nearest: Tensor) -> None:
-    k, d = clusters.centers.shape
-    counts, totals, sums = grouped_sum(rows.table, nearest, k).split([d, 1, d], 1)
-    clusters.counts += counts
-    clusters.totals += totals[:, 0]
-    shifts = sums - counts * (clusters.centers - rows.middle)
-    clusters.centers += shifts / clusters.counts.clamp(min=1e-300)
+def _absorb(clusters: _Clusters, rows: Tensor, weight: Tensor, nearest: Tensor) -> None:
+    seen = (~rows.isnan()).double() * weight[:, None]
+    away = (rows - clusters.centers[nearest]).nan_to_num(0.0) * seen
+    k = len(clusters.centers)
+    clusters.counts += grouped_sum(seen, nearest, k)
+    clusters.totals += grouped_sum(weight[:, None], nearest, k)[:, 0]
+    clusters.centers += grouped_sum(away, nearest, k) / clusters.counts.clamp(min=1e-300)
 
 
 def grouped_sum(values: Tensor, group: Tensor, groups: int) -> Tensor:

@@ -127,7 +127,8 @@ def resolve(
     batch_rows = None if batch_rows is None else at_least(1, batch_rows, "batch_rows")
     heavier = choose_tails(tails, given)
     search = choose_moves(moves, words if isinstance(words, Method) else None, source, given, heavier is not None)
-    chosen = choose_method(source, k, there, words, batch_rows, seed)
+    searched = 0 if search is None else search.pool_rows
+    chosen = choose_method(source, k, there, words, batch_rows, seed, searched)
     return Plan(
         components=k,
         given=given,

@@ -44,12 +44,12 @@ class Worded:
             return asked
         return GRADIENT_ROWS if self.way == "sgd" else suited_batch(k, d)
 
-    def method(self, batch_rows: int | None, k: int, d: int) -> Method:
-        """The method for batches of so many rows, k components and d dimensions."""
+    def method(self, batch_rows: int | None, k: int, d: int, searched: int = 0) -> Method:
+        """The method for batches of so many rows, k components, d dimensions, and a start searched on some rows."""
         if self.way == "sgd":
             inflated = None if self.inflate is None else Prior(w=self.inflate, c=0.0)
             return SGD(prior=self.prior or inflated)
-        step = 1.0 if batch_rows is None else suited_step(batch_rows, k, d)
+        step = 1.0 if batch_rows is None else suited_step(batch_rows, k, d, searched)
         return EM(step=step, prior=self.prior, inflate=self.inflate or 0.0)
 
 
@@ -63,8 +63,9 @@ class Chosen:
 
 
 def choose_method(
-    source: Source, k: int, device: torch.device, method: Method | Worded, batch_rows: int | None, seed: int = 0
-) -> Chosen:
+    source: Source, k: int, device: torch.device, method: Method | Worded, batch_rows: int | None, seed: int = 0,
+    searched: int = 0,
+) -> Chosen:  # fmt: skip
     """The user's method, or what a word means for the rows, how many there are, and the device."""
     if isinstance(method, Method):
         return Chosen(method, batch_rows, weak=False)
@@ -72,7 +73,7 @@ def choose_method(
     weak = method.prior is None and method.inflate is None
     if weak:
         method = replace(method, prior=made_by_first(lambda: weak_prior(source, seed), device))
-    return Chosen(method.method(rows, k, source.dim), rows, weak)
+    return Chosen(method.method(rows, k, source.dim, min(searched, source.rows)), rows, weak)
 
 
 def as_words(method: Any) -> Method | Worded:

@@ -107,13 +107,21 @@ def suited_batch(k: int, d: int) -> int:
     return min(MOST, max(FEWEST, 1 << (ENOUGH * k * d - 1).bit_length()))
 
 
-def suited_step(batch_rows: int, k: int, d: int) -> Decaying:
+def suited_step(batch_rows: int, k: int, d: int, searched: int = 0) -> Decaying:
     """Steps of minibatch EM: running statistics that begin with as many rows as a suited batch has, and grow.
+
+    A start that was searched on many rows is worth more than one batch: statistics that begin with an eighth of those
+    rows keep it, and after 20 epochs hold all of them. On the simulated sky (80,000 rows, k = 16) a first step of 1
+    forgot the search and ended 0.016 nat per row below a batch fit, of which 0.008 was the noise of the last steps;
+    a first step of 0.1 ends 0.0025 below (another seed: 0.013 and 0.010, in another optimum).
 
     >>> suited_step(512, 64, 7)
     Decaying(start=0.143, delay=1.0, power=0.8)
+    >>> suited_step(1024, 16, 7, searched=80_000)
+    Decaying(start=0.102, delay=1.0, power=0.8)
     """
-    return Decaying(min(1.0, round(batch_rows / (ENOUGH * k * d), 3) or 0.001), power=0.8)
+    remembered = max(ENOUGH * k * d, searched / 8)
+    return Decaying(min(1.0, round(batch_rows / remembered, 3) or 0.001), power=0.8)
 
 
 def at_epoch(schedule: Schedule, epoch: Any) -> Any:

@@ -24,7 +24,7 @@ from .trials import em_step
 PAIRS = 100_000  # of row and component that a pass of all starts may cost
 MOST_STARTS = 24
 SAME = 0.1  # nats: of starts that are no further apart, one is enough
-HEATS = ((20, 8), (40, 4), (140, 3))  # passes, and how many starts continue after them
+HEATS = ((20, 8), (40, 3))  # passes, and how many starts continue after them
 LOOK = 5  # passes after which starts that are out of the running go
 CLOSE = 20.0  # nats behind the best that say nothing yet
 CATCH_UP = 4.0  # times what it has just gained that a start may be behind
