@@ -63,8 +63,8 @@ def coefficients(direction: Any, labels: Names, d: int, n: int) -> Array:
     else:
         line = checks.to_array(direction, "direction")
     if line.shape not in ((d,), (n, d)):
-        raise ValueError(f"direction must be {d} numbers, a dict {{label: coefficient}} or of shape ({n}, {d}), one per "
-                         f"row; got shape {line.shape}")  # fmt: skip
+        raise ValueError(f"direction must be {d} numbers, a dict {{label: coefficient}} or of shape ({n}, {d}), one "
+                         f"per row; got shape {line.shape}")  # fmt: skip
     rows = line.reshape(-1, d)
     bad = np.flatnonzero(~np.isfinite(rows).all(1) | ~rows.any(1))
     if bad.size:
