@@ -57,7 +57,7 @@ def test_trials_have_the_structure(word):
     search.run(start)
     pool, effort = Pool.of(start, search.rows), Effort(4, 500, 4, aim)
     changes = try_splits([0, 2], start, pool, effort, np.random.default_rng(0))
-    changes += try_merges([(0, 1)], start, pool, effort)
+    changes += try_merges([(0, 1)], start, pool, effort, np.random.default_rng(0))
     for change in changes:
         V = change.new.covariances
         assert off("low-rank:1" if "rank" in word else word, V) < (0.05 if "rank" in word else 1e-9)

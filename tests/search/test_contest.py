@@ -5,11 +5,12 @@ import pytest
 import torch
 
 import xdeconv as xd
+from xdeconv import kernels
 from xdeconv.fitting.initial import Start, start_mixture
 from xdeconv.kernels.parameters import Parameters
 from xdeconv.rows.batch import Batch
 from xdeconv.rows.data import ArraySource
-from xdeconv.search.contest import HEATS, MOST_STARTS, contest
+from xdeconv.search.contest import HEATS, LOOK, MOST_STARTS, contest
 from xdeconv.search.passes import em_passes, total_log_prob
 
 TRUTH = xd.Mixture([0.5, 0.3, 0.2], [[0, 0], [1.5, 0.5], [0, 2]], [np.eye(2), 0.5 * np.eye(2), np.eye(2)])
@@ -55,3 +56,25 @@ def test_many_rows_have_few_starts():
     batch = rows(30_000)
     contest(start_on(batch, seen), batch, 3, 2)
     assert seen == [0, 1]
+
+
+def test_starts_that_are_far_behind_and_hardly_gain_go_early(monkeypatch):
+    truth = xd.Mixture([0.5, 0.3, 0.2], [[0, 0], [9, 0], [0, 9]], [np.eye(2)] * 3)
+    noise = np.full((2000, 2), 0.1)
+    batch = Batch.from_arrays(truth.sample(2000, seed=1, noise=noise), noise)
+    good = Parameters(*truth.tensors())
+    alike = good._replace(means=good.means[[0, 0, 0]])  # three components in one place never part
+    counted, accumulate = [], kernels.accumulate_groups
+    monkeypatch.setattr(kernels, "accumulate_groups", lambda *a: counted.append(len(a[1])) or accumulate(*a))
+    found = contest(lambda number: alike if number else good, batch, 3, 2)
+    assert len(found) == 1
+    torch.testing.assert_close(found[0].means, good.means, atol=0.2, rtol=0)
+    assert counted == [16] * 2 * LOOK + [1] * (HEATS[0][0] - 2 * LOOK)  # gains are known at the second look
+
+
+def test_starts_that_are_close_stay_to_the_end():
+    batch = rows()
+    passes = sum(count for count, _ in HEATS)
+    found = contest(start_on(batch), batch, 3, 2)
+    assert len(found) > 1
+    assert total_log_prob(found[0], batch) - total_log_prob(found[-1], batch) < 20 + passes

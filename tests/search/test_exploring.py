@@ -9,10 +9,11 @@ from problems import problem
 from xdeconv import kernels
 from xdeconv.kernels.parameters import Parameters
 from xdeconv.rows.batch import Batch
-from xdeconv.search import exploring, pool, pruning
+from xdeconv.search import exploring, pool, pruning, single
 from xdeconv.search.contest import contest
 from xdeconv.search.exploring import explore
-from xdeconv.search.moves import Moves
+from xdeconv.search.moves import Found, Moves
+from xdeconv.search.passes import total_log_prob
 from xdeconv.search.pool import MATTERS, Pool
 from xdeconv.search.trials import Change
 
@@ -102,3 +103,62 @@ def test_searches_that_end_alike_are_not_recombined(monkeypatch):
     monkeypatch.setattr(exploring, "SAME", 0.0)
     with pytest.raises(pytest.fail.Exception):
         explore(batch, 3, lambda rows, number: truth, Moves(starts=2), np.random.default_rng(0))
+
+
+def finite(parameters):
+    return all(bool(t.isfinite().all()) for t in parameters)
+
+
+def test_a_start_that_cannot_be_judged_is_left_out(monkeypatch):
+    batch, truth = separated_rows()
+    monkeypatch.setattr(exploring, "PARENT_ROWS", 500)
+    monkeypatch.setattr(exploring, "SAME", 0.0)
+    prune = exploring.pruned
+    monkeypatch.setattr(
+        exploring, "pruned", lambda both, *a: prune(both, *a) if finite(both) else pytest.fail("joined")
+    )
+    broken = truth._replace(log_weights=torch.full((3,), torch.nan, dtype=torch.float64))
+    found = explore(batch, 3, lambda rows, number: broken if number == 1 else truth, Moves(starts=4),
+                    np.random.default_rng(0))  # fmt: skip
+    assert found.sound
+    assert total_log_prob(found.parameters, batch) > total_log_prob(truth, batch)
+
+
+def test_searches_side_by_side_find_the_same_for_any_number_of_threads(monkeypatch):
+    batch, truth = separated_rows()
+    alike = truth._replace(means=truth.means[[0, 0, 0]])  # only moves lead out
+    monkeypatch.setattr(exploring, "PARENT_ROWS", 500)
+
+    def found(threads, pairs):
+        monkeypatch.setattr(exploring, "THREAD_PAIRS", pairs)
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            return explore(batch, 3, lambda rows, number: alike, Moves(starts=4), np.random.default_rng(0))
+        finally:
+            torch.set_num_threads(before)
+
+    one, two, alone = found(1, 0), found(2, 0), found(2, 1 << 30)
+    assert one.moved == two.moved == alone.moved > 0
+    for a, b, c in zip(one.parameters, two.parameters, alone.parameters, strict=True):
+        assert torch.equal(a, b)
+        assert torch.equal(a, c)
+
+
+def test_long_searches_are_made_in_float32_unless_it_is_too_coarse(monkeypatch):
+    batch, truth = separated_rows()
+    monkeypatch.setattr(single, "WORK", 1)
+    kinds = []
+    monkeypatch.setattr(
+        exploring, "_recombined", lambda there, *_: kinds.append(there.pool.dtype) or Found(truth, 0, 0.0)
+    )
+    explore(batch, 3, lambda rows, number: truth, Moves(), np.random.default_rng(0))
+    assert kinds == [torch.float32]
+    assert not single.worth_single(batch.to(dtype=torch.float32), 3)
+    far = Batch.from_arrays((batch.x.T + 1e6).numpy(), np.full((batch.n, 2), 0.1))  # where float32 has steps of 0.06
+    moved = truth._replace(means=truth.means + 1e6)
+    monkeypatch.setattr(
+        exploring, "_recombined", lambda there, *_: kinds.append(there.pool.dtype) or Found(moved, 0, 0.0)
+    )
+    explore(far, 3, lambda rows, number: moved, Moves(), np.random.default_rng(0))
+    assert kinds[1:] == [torch.float32, torch.float64]

@@ -48,7 +48,7 @@ def test_gain_of_a_trial_is_the_change_of_the_whole_likelihood(situation, monkey
     pool = Pool.of(parameters, kernels.for_groups(batch, 2))
     before = likelihood(parameters, batch)
     changes = try_splits([2, 5, 0], parameters, pool, EFFORT, np.random.default_rng(0))
-    changes += try_merges([(0, 3), (1, 2)], parameters, pool, EFFORT)
+    changes += try_merges([(0, 3), (1, 2)], parameters, pool, EFFORT, np.random.default_rng(0))
     changes.append(removals(parameters, pool)[4])
     assert [change.old for change in changes] == [(2,), (5,), (0,), (0, 3), (1, 2), (4,)]
     judged = [change for change in changes if change.gain > -np.inf]  # not a split that leaves a half too few rows
@@ -61,7 +61,7 @@ def test_gain_of_a_trial_is_the_change_of_the_whole_likelihood(situation, monkey
 def test_trials_near_by_agree_with_trials_on_all_rows(situation):
     parameters, batch, pool = situation
     before = likelihood(parameters, batch)
-    (change,) = try_merges([(1, 5)], parameters, pool, EFFORT)
+    (change,) = try_merges([(1, 5)], parameters, pool, EFFORT, np.random.default_rng(0))
     assert change.gain == pytest.approx(likelihood(with_change(parameters, change), batch) - before, abs=0.5)
 
 
@@ -201,6 +201,7 @@ def test_a_mixture_that_cannot_be_judged_is_changed_before_the_search(monkeypatc
             return Found(parameters, 0, float("nan"), sound=False) if len(calls) == 1 else super().run(parameters)
 
     monkeypatch.setattr("xdeconv.fitting.searching.Search", Troubled)
+    monkeypatch.setattr("xdeconv.fitting.stopping.CHANGED", -np.inf)  # a search whatever passes have gained
     X = grid_truth(5, seed=16).sample(500, seed=17)
     result = xd.fit(X, 5, seed=18, start="random", device="cpu")
     assert max(calls[0].w) < 1e-10  # the weak one, of columns without noise
@@ -218,6 +219,7 @@ def test_a_search_that_leads_into_trouble_is_undone(monkeypatch):
     S = np.full_like(X, 0.01)
     untouched = xd.fit(X, 5, noise=S, seed=18, device="cpu", moves=xd.Moves(rounds=0))
     monkeypatch.setattr("xdeconv.fitting.searching.Search", Ruinous)
+    monkeypatch.setattr("xdeconv.fitting.stopping.CHANGED", -np.inf)  # a search whatever passes have gained
     result = xd.fit(X, 5, noise=S, seed=18, device="cpu")
     assert any("was undone" in record.note for record in result.history)
     assert not any("small prior" in note for note in result.notes)
@@ -293,3 +295,12 @@ def test_a_split_without_a_partner_does_not_end_the_pairing():
     assert [(s.old, f.old) for s, f in pair_up(splits, freed, 4, 1.0)] == [((1,), (0, 2))]
     freed = [*freed, change((4,), -20.0)]
     assert [(s.old, f.old) for s, f in pair_up(splits, freed, 4, 1.0)] == [((0,), (4,))]
+
+
+def test_nothing_is_searched_again_where_passes_have_changed_nothing():
+    X = grid_truth(5, seed=16).sample(500, seed=17)
+    S = np.full_like(X, 0.01)
+    assert [e.moved for e in xd.fit(X, 5, noise=S, seed=18, device="cpu").history[1:] if e.moved is not None] == []
+    far = xd.Mixture(np.full(5, 0.2), np.linspace([-5, -5], [25, 25], 5), [100 * np.eye(2)] * 5)
+    late = xd.fit(X, mixture=far, noise=S, device="cpu", moves=xd.Moves(sweeps=0)).history
+    assert sum(e.moved is not None for e in late[1:]) == 1  # here they have

@@ -9,7 +9,7 @@ import torch
 
 from xdeconv.rows.prefetch import prefetched
 from xdeconv.system import threads as workers
-from xdeconv.system.threads import begin, together
+from xdeconv.system.threads import begin, each, together
 
 
 def test_a_thread_is_used_again():
@@ -111,3 +111,26 @@ def test_a_forked_process_starts_its_own():
     assert _in_child(0) == [1]
     with multiprocessing.get_context("fork").Pool(1) as pool:
         assert pool.map_async(_in_child, [0]).get(timeout=60) == [[1]]
+
+
+def test_what_is_done_side_by_side_ends_early_when_one_piece_is_interrupted():
+    begun, ended = threading.Barrier(2), threading.Event()
+
+    def work(i):
+        begun.wait(timeout=30)
+        if threading.current_thread() is threading.main_thread():
+            raise KeyboardInterrupt
+        for _ in range(3000):  # as a search that calls kernels
+            time.sleep(0.01)
+            together("test inside", lambda _: None, 1)
+        ended.set()
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            each([0, 1], work)
+    finally:
+        torch.set_num_threads(before)
+    assert not ended.is_set()
+    together("test inside", lambda _: None, 1)  # the next work is not halted

@@ -13,7 +13,7 @@ from ..mixture.background import Background, Rows
 from ..rows import checks
 from ..rows.batch import Batch
 from ..rows.data import ArraySource, Source, View
-from ..system.files import checksum
+from ..system.checksums import checksum
 
 FIRST_SHARE = 0.1  # of all rows, that a background has before the first pass
 

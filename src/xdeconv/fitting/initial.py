@@ -18,7 +18,8 @@ from ..rows.data import ArraySource, Source
 __all__ = ["Start", "start_mixture"]
 SAMPLE_ROWS = 1 << 17  # rows that first centres are chosen from
 NARROW = 0.1  # of a coordinate's spread
-NEAR_ROWS = 3000  # rows whose nearest one is looked for
+NEAR_ROWS = 3000  # rows among which nearest ones are looked for
+NEAR_ASKED = 600  # of them, whose nearest one is looked for
 NEAREST = 0.01  # of the largest: what a coordinate's distance between near rows counts at least
 MOST_NOISE = 0.9  # of a cluster's variance in any direction that may be taken for noise
 DISTANCE_ROWS = 1 << 14  # rows of one (n, k) matrix of distances
@@ -277,19 +278,18 @@ def _nearness(rows: Tensor, spread: Tensor) -> Tensor:
     some = complete[:: max(4, -(-len(complete) // NEAR_ROWS))] / spread
     if len(some) < 2:
         return torch.ones_like(spread)
-    away = some[_nearest_other(some)] - some
+    asked = torch.arange(0, len(some), -(-len(some) // NEAR_ASKED), device=some.device)
+    away = some[_nearest_other(some, asked)] - some[asked]
     typical = away.abs().median(0).values
     return (typical / typical.max()).nan_to_num(1.0).clamp(min=NEAREST)
 
 
-def _nearest_other(rows: Tensor) -> Tensor:
-    """Index (n,) of the row nearest to each row, itself apart."""
-    rows, distances = rows - rows.mean(0), []
-    for here in torch.arange(len(rows), device=rows.device).split(NEAR_ROWS // 8):
-        distance = rows.square().sum(1) - 2 * rows[here] @ rows.T
-        distance[torch.arange(len(here)), here] = torch.inf
-        distances.append(distance.argmin(1))
-    return torch.cat(distances)
+def _nearest_other(rows: Tensor, asked: Tensor) -> Tensor:
+    """Index of the row nearest to each of those asked for, itself apart."""
+    rows = rows - rows.mean(0)
+    distance = torch.addmm(rows.square().sum(1), rows[asked], rows.T, alpha=-2.0)
+    distance[torch.arange(len(asked), device=rows.device), asked] = torch.inf
+    return distance.argmin(1)
 
 
 def _scatter(rows: Tensor, weight: Tensor, centers: Tensor, spread: Tensor, metric: Tensor) -> Tensor:

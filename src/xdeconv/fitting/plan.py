@@ -27,8 +27,8 @@ from ..mixture.tails import StudentT
 from ..rows.data import Source
 from ..rows.resident import Cache, checked_cache
 from ..search.moves import Moves
+from ..system.checksums import checksum
 from ..system.devices import chosen_device, number_type
-from ..system.files import checksum
 from .beside import told
 from .checkpoint import Checkpoint, as_checkpoint
 from .gathering import Gathered
@@ -227,7 +227,7 @@ def stamp_of(source: Source) -> dict[str, Any]:
         return stamp
     return {
         **stamp,
-        "files": {"count": len(files), "checksum": checksum(np.frombuffer(json.dumps(files).encode(), "u1"))},
+        "files": {"count": len(files), "checksum": checksum(json.dumps(files))},
     }
 
 

@@ -11,6 +11,7 @@ from .history import Epoch
 from .state import FitState
 from .workspace import Workspace
 
+CHANGED = 1.0  # nats: where passes since a search gained less, it would find what it found
 ROUNDS = 12  # of draws
 POOR, NEAR = 0.2, 0.8  # overlaps of the mixture that was drawn from and the present one
 LOOKS = 5  # passes between two looks at the overlap
@@ -50,14 +51,21 @@ def settled(workspace: Workspace, learner: Any, state: FitState) -> bool:
 
 
 def search_due(workspace: Workspace, learner: Any, state: FitState) -> bool:
-    """When a fit has converged, or a minibatch epoch is over, as long as searches find something and may be made."""
+    """When a fit has converged elsewhere, or a minibatch epoch is over, as long as searches may be made and succeed."""
     plan, past = workspace.plan, state.past()
     if plan.moves is None or plan.components == 1 or not past or plan.selection is not None:
         return False  # moves are judged by the rows as they are: of selected ones, only the start is searched
     searches = [record.moved for record in past[1:] if record.moved is not None]
     if len(searches) >= plan.moves.rounds or (searches and searches[-1] == 0):
         return False
-    return plan.batch_rows is not None or settled(workspace, learner, state)
+    return plan.batch_rows is not None or (_changed(workspace, past) and settled(workspace, learner, state))
+
+
+def _changed(workspace: Workspace, past: list[Epoch]) -> bool:
+    """Whether passes have led away from where the last search ended."""
+    since = _since_search(past)
+    gained = workspace.total * (since[-1].loglik - since[0].loglik)
+    return not gained < CHANGED * workspace.total / workspace.train.rows
 
 
 def draw_due(workspace: Workspace, learner: Any, state: FitState) -> bool:

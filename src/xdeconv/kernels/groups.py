@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from .stats import Stats
+
+WIDEST = 64  # rows that a kernel reads side by side, at most
 
 
 @dataclass(frozen=True)
@@ -33,8 +37,22 @@ class Groups:
         """Rows of each group (g,)."""
         return self.starts.diff()
 
+    @cached_property
+    def index(self) -> np.ndarray:
+        """Places in the batch as CPU kernels read them, in whole vectors: (e + WIDEST,) int32."""
+        index = np.zeros(len(self.rows) + WIDEST, np.int32)
+        index[: len(self.rows)] = self.rows.numpy()
+        return index
+
+    @cached_property
+    def total(self) -> float:
+        """Weight of all rows of all groups."""
+        return float(self.weight.sum())
+
     def to(self, device: torch.device) -> Groups:
         """The same groups on a device."""
+        if self.rows.device == device:
+            return self
         return Groups(*(t.to(device) for t in (self.rows, self.starts, self.background, self.weight)))
 
     def summed(self, values: Tensor) -> Tensor:

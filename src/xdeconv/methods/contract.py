@@ -7,7 +7,6 @@ state is, and define the six abstract methods; what is not abstract has an answe
 from __future__ import annotations
 
 import json
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -20,6 +19,7 @@ from torch import Tensor
 from ..kernels.parameters import Factors, Parameters
 from ..kernels.stats import Stats
 from ..mixture._mixture import Mixture
+from ..system.checksums import checksum
 from .fixed import Fixed
 from .prior import Prior
 from .structures import FULL, Structure
@@ -276,7 +276,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, FunctionType):  # two lambdas have one name, and two closures one code
         code, cells = value.__code__, [cell.cell_contents for cell in value.__closure__ or ()]
         inside = [code.co_code.hex(), repr(code.co_consts), code.co_names, repr(cells), repr(value.__defaults__)]
-        return [value.__qualname__, zlib.crc32(json.dumps(inside).encode())]
+        return [value.__qualname__, checksum(json.dumps(inside))]
     if is_dataclass(value) and not isinstance(value, type):
         return [type(value).__name__, {field.name: getattr(value, field.name) for field in fields(value)}]
     return value.__qualname__ if isinstance(value, (type, BuiltinFunctionType)) else repr(value)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..rows.batch import Batch
-from ..system.files import checksum
+from ..system.checksums import checksum
 from .background import Background, Rows
 from .drawing import Drawn
 from .matrices import square_root
@@ -196,4 +196,4 @@ def _named(function: Callable[..., Any]) -> str:
         function.__code__.co_code
         + repr([c for c in function.__code__.co_consts if isinstance(c, (int, float, str))]).encode()
     )
-    return f"{function.__module__}.{function.__qualname__} {checksum(np.frombuffer(code, 'u1'))}"
+    return f"{function.__module__}.{function.__qualname__} {checksum(code)}"

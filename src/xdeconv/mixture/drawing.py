@@ -8,7 +8,6 @@ over a row's own draws. Its derivatives are then sums over the draws with weight
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
@@ -20,6 +19,7 @@ from torch import Tensor
 from .. import kernels
 from ..kernels.parameters import Parameters
 from ..rows.batch import Batch
+from ..system.checksums import checksum
 from .background import Background, Uniform
 from .selection import Chances, Kept, Population
 
@@ -131,7 +131,7 @@ class Drawn(Chances):
         return P, weights / m
 
     def _draws(self, batch: Batch) -> Draws:
-        key = zlib.crc32(batch.x[:, :4].double().cpu().contiguous().numpy().tobytes(), batch.n)
+        key = checksum(str(batch.n), batch.x[:, :4].double().cpu().numpy())
         found = self.remembered.get(key)
         if found is None:
             found = self._made(batch, key)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from ..system.files import checksum
+from ..system.checksums import checksum
 from .batch import Batch, packed_size
 
 T = TypeVar("T")

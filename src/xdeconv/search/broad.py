@@ -139,8 +139,8 @@ class _Broad:
         """Whole mixtures (g, k, ...), each with one component split and another freed."""
         moves, k = self.moves, parameters.k
         pool = Pool.of(parameters, self._grouped(self.batch), self.options)
-        effort = Effort(moves.screening, 0, 0, self.aim.in_trial())
-        merges = try_merges(pool.near_pairs(moves.pairs), parameters, pool, effort)
+        effort = Effort(moves.screening, moves.screen_rows, 0, self.aim.in_trial())
+        merges = try_merges(pool.near_pairs(moves.pairs), parameters, pool, effort, self.rng)
         freed = sorted(merges + removals(parameters, pool), key=lambda change: -change.gain)[: care.freed]
         ways = ways_to_split(parameters, pool.near([(c,) for c in range(k)]), self.rng)
         ways = Parameters(*(part.flatten(0, 1) for part in ways))

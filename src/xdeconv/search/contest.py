@@ -25,6 +25,9 @@ PAIRS = 100_000  # of row and component that a pass of all starts may cost
 MOST_STARTS = 24
 SAME = 0.1  # nats: of starts that are no further apart, one is enough
 HEATS = ((20, 8), (40, 3))  # passes, and how many starts continue after them
+LOOK = 5  # passes after which starts that are out of the running go
+CLOSE = 20.0  # nats behind the best that say nothing yet
+CATCH_UP = 4.0  # times what it has just gained that a start may be behind
 
 
 def contest(
@@ -61,9 +64,34 @@ def contest(
     parts = zip(*(start(number) for number in range(count)), strict=True)
     parameters = Parameters(*(torch.stack(tensors) for tensors in parts))
     rows = kernels.for_groups(batch, parameters.d, options)
-    for passes, most in HEATS:
-        parameters = heat(parameters, rows, passes, most, aim)
+    before = parameters.log_weights.new_full((count,), -torch.inf, device="cpu")
+    for number, (passes, most) in enumerate(HEATS):
+        for _ in range(passes // LOOK):
+            if len(parameters.means) == 1 and number:
+                break
+            parameters, before = _look(parameters, before, rows, aim)
+        parameters, before = (parameters.pick(list(range(len(before)))[:most]), before[:most])
     return [Parameters(*tensors) for tensors in zip(*parameters, strict=True)]
+
+
+def _look(parameters: Parameters, before: Tensor, rows: kernels.RowsForGroups, aim: Aim) -> tuple[Parameters, Tensor]:
+    """Starts after some passes that are still in the running, the best first, and their values; all had one before."""
+    total, n = float(rows.batch.total_weight()), rows.batch.n
+    groups = _all_rows(rows.batch, parameters)
+    for _ in range(LOOK):
+        before_step = parameters
+        sums = kernels.accumulate_groups(*parameters, rows, groups)
+        parameters = em_step(parameters, sums, total, aim)
+        groups = groups if rows.batch.background is None else _all_rows(rows.batch, parameters)
+    loglik = sums.loglik.cpu() + aim.log_density(before_step)  # those of the last step are not known yet
+    value, best = torch.where(loglik.isfinite(), loglik, -torch.inf).sort(descending=True, stable=True)
+    nat = total / n  # weights may have any unit
+    behind, gained = ((value[0] - value).nan_to_num(0.0), (value - before[best]).nan_to_num(0.0))
+    running = behind < torch.maximum(CATCH_UP * gained, torch.tensor(CLOSE * nat))
+    apart = value.diff(prepend=value.new_full((1,), torch.inf)).abs()
+    unlike = torch.maximum(apart, gained) > SAME * nat  # two may meet on their ways
+    chosen = best[running & unlike]
+    return parameters.pick(chosen.to(parameters.means.device)), value[running & unlike]
 
 
 def heat(parameters: Parameters, rows: kernels.RowsForGroups, passes: int, most: int, aim: Aim) -> Parameters:

@@ -8,7 +8,7 @@ gains 0.03 to 0.05 nat per row.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -19,17 +19,20 @@ from ..kernels.options import DEFAULT, Options
 from ..kernels.parameters import Parameters
 from ..rows.batch import Batch
 from ..system.progress import tell
+from ..system.threads import each
 from .aim import ANY, Aim
 from .broad import explore_broadly, fits
 from .contest import contest
 from .moves import Found, Moves, Search
 from .passes import em_passes, total_log_prob
 from .pruning import joined, pruned
+from .single import agree, worth_single
 
 FIRST_PASSES = 10  # EM passes from a start to its search
 JOIN_PASSES = 3
 PARENT_ROWS = 10_000  # rows that each start is searched on, at least
 ROWS_EACH = 150  # rows per component, at least
+THREAD_PAIRS = 1 << 17  # of row and component in a pass: with fewer, threads wait for Python
 CHILD = 3  # times as many rows for what two of them become
 CHILD_SWEEPS = 4
 FEW_STARTS = 2
@@ -37,6 +40,7 @@ SAME = 1.0  # nats: searches whose results are no further apart have ended at th
 
 Start = Callable[[Batch, int], Parameters]
 """Makes a mixture for some rows; the number tells one start from another."""
+Task = Callable[[np.random.Generator], Found]
 
 
 def explore(
@@ -53,17 +57,29 @@ def explore(
         return explore_broadly(start, pool, k, moves, rng, aim, options)
     there = _Rows(pool, rng.permutation(pool.n), max(PARENT_ROWS, ROWS_EACH * k), aim, options)
     begun = _starts(there, start, k, moves)
-    generation = [_parent(there, parameters, number, moves, rng) for number, parameters in enumerate(begun)]
+    if worth_single(pool, k):
+        best = _recombined(there.single(), begun, k, moves, rng)
+        if best.sound and agree(best.parameters, pool, options):
+            return best
+    return _recombined(there, begun, k, moves, rng)
+
+
+def _recombined(there: _Rows, generation: list[Parameters], k: int, moves: Moves, rng: np.random.Generator) -> Found:
+    """What comes of some starts: each is searched from, then pairs become one until one is left."""
+    tasks = [partial(_parent, there, begun, number, moves) for number, begun in enumerate(generation)]
+    found = there.side_by_side(tasks, k, rng)
     times = 1
-    while len(generation) > 1:
-        pairs = [generation[i : i + 2] for i in range(0, len(generation), 2)]
-        generation = [_child(there, pair, k, number, moves, rng) for number, pair in enumerate(pairs)]
+    while len(found) > 1:
+        found = [one for one in found if one.sound] or found[:1]
+        pairs = [found[i : i + 2] for i in range(0, len(found), 2)]
+        tasks = [partial(_child, there, pair, k, number, moves) for number, pair in enumerate(pairs)]
+        found = there.side_by_side(tasks, k, rng)
         times = CHILD
-    best = generation[0]
+    best = found[0]
     if there.all(times):  # all rows have just been searched
         return best
-    last = em_passes(best.parameters, pool, JOIN_PASSES, aim, options)
-    return _and_before(Search(pool, moves, rng, aim, options).run(last), [best])
+    last = em_passes(best.parameters, there.pool, JOIN_PASSES, there.aim, there.options)
+    return _and_before(Search(there.pool, moves, rng, there.aim, there.options).run(last), [best])
 
 
 @dataclass(frozen=True)
@@ -89,6 +105,17 @@ class _Rows:
         rows = self.pool.rows(torch.from_numpy(chosen).to(self.pool.device))
         share = float(rows.total_weight()) / float(self.pool.total_weight())
         return rows, self.aim.scaled(share)
+
+    def single(self) -> _Rows:
+        """The same in float32."""
+        return replace(self, pool=self.pool.to(dtype=torch.float32))
+
+    def side_by_side(self, tasks: Sequence[Task], k: int, rng: np.random.Generator) -> list[Found]:
+        """What all tasks find, each with random numbers of its own; in threads of their own where passes are long."""
+        jobs = [partial(task, own) for task, own in zip(tasks, rng.spawn(len(tasks)), strict=True)]
+        if self.pool.device.type != "cpu" or self.size * k < THREAD_PAIRS:
+            return [job() for job in jobs]
+        return each(jobs, lambda job: job())
 
 
 def _starts(there: _Rows, start: Start, k: int, moves: Moves) -> list[Parameters]:

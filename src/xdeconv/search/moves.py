@@ -158,7 +158,7 @@ class Search:
         stale = [c for c in order if c not in self.splits]
         self.splits |= {change.old[0]: change for change in try_splits(stale, parameters, pool, effort, self.rng)}
         untried = [pair for pair in pairs if pair not in self.merges]
-        self.merges |= {change.old: change for change in try_merges(untried, parameters, pool, effort)}
+        self.merges |= {change.old: change for change in try_merges(untried, parameters, pool, effort, self.rng)}
         usable = [change for c, change in self.splits.items() if c not in self.barren]
         freed = [self.merges[pair] for pair in pairs] + removals(parameters, pool)
         return pair_up(usable, freed, max(1, round(self.moves.share * parameters.k)), self._least(parameters))
@@ -228,7 +228,7 @@ def _candidates(parameters: Parameters, pool: Pool, moves: Moves) -> tuple[list[
 
 def bovy_pairs(pool: Pool) -> list[tuple[int, ...]]:
     """All pairs, those first whose responsibilities have the largest inner product (Bovy et al. 2011, eq. 30)."""
-    overlap = pool.overlap()
+    overlap = pool.overlap
     a, b = np.triu_indices(len(overlap), 1)
     order = np.argsort(-overlap[a, b], kind="stable")
     return list(zip(a[order].tolist(), b[order].tolist(), strict=True))

@@ -18,7 +18,8 @@ from .trials import Change, Effort, removals, try_merges
 
 SHARE = 0.35  # of the components too many that may go in one round
 PASSES = 2  # EM passes between rounds
-STEPS = 4  # local EM steps of a merge
+STEPS = 2  # local EM steps of a merge, after one on some rows
+SCREEN_ROWS = 750  # for that one, at most
 PAIRS = 2  # merges tried for each component
 
 Merges = dict[tuple[int, ...], Change]
@@ -28,12 +29,13 @@ Merges = dict[tuple[int, ...], Change]
 def pruned(parameters: Parameters, k: int, batch: Batch, aim: Aim = ANY, options: Options = DEFAULT) -> Parameters:
     """A mixture of k components made of more: the cheapest go, some at a time, with EM passes between."""
     rows = kernels.for_groups(batch, parameters.d, options)
-    effort, merges = Effort(2 * STEPS, 0, 0, aim), Merges()
+    effort, merges = Effort(3 * STEPS, SCREEN_ROWS, 0, aim), Merges()
+    rng = np.random.default_rng(k)
     while parameters.k > k:
         pool = Pool.of(parameters, rows, options)
         pairs = pool.near_pairs(PAIRS)
         untried = [pair for pair in pairs if pair not in merges]
-        merges |= {change.old: change for change in try_merges(untried, parameters, pool, effort)}
+        merges |= {change.old: change for change in try_merges(untried, parameters, pool, effort, rng)}
         freed = [merges[pair] for pair in pairs] + removals(parameters, pool)
         near = _overlapping(pool)
         chosen = cheapest(freed, pool, near, max(1, round(SHARE * (parameters.k - k))))
@@ -44,7 +46,7 @@ def pruned(parameters: Parameters, k: int, batch: Batch, aim: Aim = ANY, options
 
 def _overlapping(pool: Pool) -> np.ndarray:
     """Which components (k, k) share rows with each other."""
-    return pool.overlap() > 0.05 * np.minimum(pool.mass.numpy()[:, None], pool.mass.numpy())
+    return pool.overlap > 0.05 * np.minimum(pool.mass.numpy()[:, None], pool.mass.numpy())
 
 
 def _still_true(merges: Merges, chosen: list[Change], near: np.ndarray) -> Merges:

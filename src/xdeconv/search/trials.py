@@ -6,6 +6,7 @@ of a kind go through the kernels together, and none pays for another's rows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ from .aim import Aim
 from .pool import Neighbourhoods, Pool
 from .splits import WAYS, ways_to_split
 
+CHEAP = 0.4  # of the merges tried: more than are ever made
 EARLY, FEW = 2, 2  # local EM steps after which only the few best ways to split are followed further
 
 
@@ -96,14 +98,20 @@ def _best(gain: Tensor, ways: int, few: int) -> Tensor:
     return (best + ways * torch.arange(len(best))[:, None]).flatten()
 
 
-def try_merges(pairs: Sequence[tuple[int, ...]], parameters: Parameters, pool: Pool, effort: Effort) -> list[Change]:
-    """For each pair, one component that takes its place."""
+def try_merges(
+    pairs: Sequence[tuple[int, ...]], parameters: Parameters, pool: Pool, effort: Effort, rng: np.random.Generator
+) -> list[Change]:
+    """For each pair, one component that takes its place; what costs most, on some rows, is followed no further."""
     if not len(pairs):
         return []
-    parts = parameters.pick(torch.tensor(pairs))
+    parts, near = parameters.pick(torch.tensor(pairs)), pool.near(pairs)
     merged = effort.aim.begun(moment_match(parts), parts.covariances[:, 0])
-    refitted, gain, _ = refit(pool.near(pairs), merged, effort.screening // 2, effort.aim)
-    return _changes(pairs, refitted, gain - effort.aim.log_density(parts))
+    merged, gain, _ = refit(near.sample(effort.screen_rows, rng), merged, 1, effort.aim)
+    best = gain.argsort(descending=True, stable=True)[: math.ceil(CHEAP * len(pairs))].sort().values
+    refitted, gain[best], _ = refit(near.of(best.numpy()), merged.pick(best), effort.screening // 3, effort.aim)
+    for target, values in zip(merged, refitted, strict=True):
+        target[best] = values
+    return _changes(pairs, merged, gain - effort.aim.log_density(parts))
 
 
 def removals(parameters: Parameters, pool: Pool) -> list[Change]:

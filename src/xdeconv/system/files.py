@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import json
 import os
-import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from typing import Any
 import numpy as np
 from filelock import FileLock, Timeout
 
+from .checksums import checksum
 from .machine import sync_folder
 
 VERSION = 2  # of the files that save_tensors writes; 1, of xdeconv 0.1, had no list of features
@@ -100,28 +99,11 @@ def locked(path: str | os.PathLike[str], what: str = "fit") -> Iterator[None]:
 # Checksums
 
 
-def checksum(*arrays: np.ndarray) -> int:
-    """One number that changes with any value of some arrays."""
-    total = 0
-    for array in arrays:
-        total = zlib.crc32(np.ascontiguousarray(array).tobytes(), total)
-    return total
-
-
-def file_checksum(path: str | os.PathLike[str]) -> str:
-    """SHA-256 of a file's bytes, in hexadecimal."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _checksum(arrays: Mapping[str, np.ndarray], facts: str) -> str:
     """A number that changes with any bit of any array, of its name, type and shape, and of the facts."""
-    total = zlib.crc32(facts.encode())
-    for name in sorted(arrays):
-        array = arrays[name]
-        total = zlib.crc32(f"{name} {array.dtype} {array.shape}".encode(), total)
-        total = zlib.crc32(np.ascontiguousarray(array).tobytes(), total)
-    return f"{total:08x}"
+    named = sorted(arrays.items())
+    parts = [part for name, array in named for part in (f"{name} {array.dtype} {array.shape}", array)]
+    return f"{checksum(facts, *parts):08x}"
 
 
 # Versions

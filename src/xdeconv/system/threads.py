@@ -37,10 +37,14 @@ after_fork_in_child(_alone_after_fork)
 
 
 class _Here(threading.local):
-    """What a thread may use: whether it shares the cores with others, and how many threads kernels keep."""
+    """What a thread may use: whether it shares the cores with others, and how many threads kernels keep.
+
+    ``halt`` is set when what it works for has failed or was interrupted.
+    """
 
     shared = False
     kept = 0
+    halt: threading.Event | None = None
 
 
 _here = _Here()
@@ -68,16 +72,23 @@ def small_algebra() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+class Halted(Exception):
+    """Nobody waits for this work any more."""
+
+
 @contextmanager
-def sharing() -> Iterator[None]:
-    """One of several threads that share the cores: what it calls, torch among it, computes in this thread alone."""
-    before, torch_threads = _here.shared, torch.get_num_threads()
-    _here.shared = True
+def sharing(halt: threading.Event | None = None) -> Iterator[None]:
+    """One of several threads that share the cores: what it calls, torch among it, computes in this thread alone.
+
+    Once ``halt`` is set, the next call of :func:`together` within it raises.
+    """
+    before, torch_threads = (_here.shared, _here.halt), torch.get_num_threads()
+    _here.shared, _here.halt = True, halt or _here.halt
     torch.set_num_threads(1)  # each thread remembers its own
     try:
         yield
     finally:
-        _here.shared = before
+        _here.shared, _here.halt = before
         torch.set_num_threads(torch_threads)
 
 
@@ -139,6 +150,8 @@ def begin(kind: str, work: Callable[[], object]) -> Task:
 
 def together(kind: str, work: Callable[[int], object], count: int, stop: Callable[[], object] = lambda: None) -> None:
     """work(0), work(1), ... side by side: the first here, the others in threads, told to ``stop`` at a problem here."""
+    if _here.halt is not None and _here.halt.is_set():
+        raise Halted
     others: list[Task] = []
     try:
         for i in range(1, count):
@@ -157,18 +170,20 @@ def together(kind: str, work: Callable[[int], object], count: int, stop: Callabl
 def each(items: Sequence[S], function: Callable[[S], T]) -> list[T]:
     """function(item) of all items, in their order: each thread takes the next item and works on it alone.
 
+    Where one fails or is interrupted here, the others end at their next call of a kernel.
+
     >>> each([1, 2, 3], lambda x: x * x)
     [1, 4, 9]
     """
     results: dict[int, T] = {}
-    turn = itertools.count()
+    turn, halt = itertools.count(), threading.Event()
 
     def work(_: int) -> None:
-        with sharing():
-            while (i := next(turn)) < len(items):
+        with sharing(halt):
+            while (i := next(turn)) < len(items) and not halt.is_set():
                 results[i] = function(items[i])
 
-    together("each", work, min(threads(), len(items)))
+    together("each", work, min(threads(), len(items)), halt.set)
     return [results[i] for i in range(len(items))]
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
+from ...system.checksums import digest
 from .table import ReadError
 
 SAMPLES, SAMPLE_BYTES = 16, 4096
@@ -41,10 +41,11 @@ class Stamp:
 
 def sample(path: str, size: int) -> str:
     """A checksum of pieces of a file: its beginning, its end, and some between, all of it when it is small."""
-    digest = hashlib.sha256()
     last = max(0, size - SAMPLE_BYTES)
     with open(path, "rb") as file:
-        for i in range(SAMPLES):
-            file.seek(last * i // (SAMPLES - 1))
-            digest.update(file.read(SAMPLE_BYTES))
-    return digest.hexdigest()
+        return digest(_piece(file, last * i // (SAMPLES - 1)) for i in range(SAMPLES))
+
+
+def _piece(file: BinaryIO, start: int) -> bytes:
+    file.seek(start)
+    return file.read(SAMPLE_BYTES)

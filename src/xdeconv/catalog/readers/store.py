@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -10,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...system.files import LaterVersion, file_checksum, refuse_later_version
+from ...system.checksums import digest, file_checksum
+from ...system.files import LaterVersion, refuse_later_version
 from .arrow import ArrowFiles, ipc_reader, units_of
 from .table import Piece, ReadError, Table
 
@@ -84,7 +84,7 @@ def checksum(path: str | Path) -> str:
 def manifest_checksum(manifest: Mapping[str, Any]) -> str:
     """The SHA-256 of all that a manifest says, but for this."""
     facts = {name: value for name, value in manifest.items() if name != "sha256"}
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    return digest([json.dumps(facts, sort_keys=True).encode()])
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...rows.tables import exact_floats
+from ...system.checksums import digest
 from ...system.memory import short
 from .nulls import with_nans
 
@@ -96,18 +97,18 @@ class Table(ABC):
 
 def _sampled(table: Table) -> str:
     """A checksum of the first and the last piece."""
-    import hashlib
+    pieces = {table.pieces[i].index: table.pieces[i] for i in (0, -1)}.values() if table.pieces else ()
+    batches = (batch for piece in pieces for batch in table.read(piece, table.columns))
+    return digest(part for batch in batches for column in batch.columns for part in _parts(column))
 
-    digest = hashlib.sha256()
-    for piece in {table.pieces[i].index: table.pieces[i] for i in (0, -1)}.values() if table.pieces else ():
-        for batch in table.read(piece, table.columns):
-            for column in batch.columns:
-                digest.update(str(column.type).encode())
-                for buffer in column.slice(0).buffers() if column.offset == 0 else ():
-                    digest.update(buffer if buffer is not None else b"-")
-                if column.offset:
-                    digest.update(repr(column.to_pylist()).encode())
-    return digest.hexdigest()
+
+def _parts(column: Any) -> Iterator[Any]:
+    """The type of a column and its memory; of a part of a larger one, its values."""
+    yield str(column.type).encode()
+    if column.offset:
+        yield repr(column.to_pylist()).encode()
+    else:
+        yield from (b"-" if buffer is None else buffer for buffer in column.slice(0).buffers())
 
 
 def rows_of(table: Table) -> int | None:

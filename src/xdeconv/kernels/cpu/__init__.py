@@ -18,7 +18,7 @@ from ..options import DEFAULT, Options
 from ..parameters import Factors
 from ..stats import Stats
 from .merge import InOrder
-from .triangles import inverse, unwhitened
+from .triangles import inverse, lower, unwhitened
 
 if TYPE_CHECKING:
     from .groups import GroupRows
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 MAX_DIMENSION = 128
 CHUNK_PAIRS = 1 << 18
+SMALL_PAIRS, EVENLY = 1 << 15, 8  # smaller chunks, where there would be few, so that threads share them evenly
 MAX_CHUNKS = 256
 BOUND_DIMENSION, BOUND_COMPONENTS = 5, 32  # with less, a pair costs little more than its bound
 BOUND_DENSITIES = 512  # where there are few dimensions and no sums to save
@@ -101,14 +102,14 @@ def accumulate_groups(
     log_weights: Tensor, means: Tensor, covariances: Tensor, rows: GroupRows, groups: Groups
 ) -> GroupSums:
     """The sums of every group of rows over its own components (g, m, ...); the same bits for any number of threads."""
-    from .groups import Work
+    from .groups import SHARES, Work
 
-    m = means.shape[1]
+    m, workers = means.shape[1], threads()
     log_weights, means, covariances = (t.detach().double().flatten(0, 1) for t in (log_weights, means, covariances))
     components, _, whitening = _components(log_weights, means, covariances, rows.batch, rows.kind)
-    work = Work(rows, groups, components, m, _memory)
-    together("kernel", work.run, min(threads(), work.workers))
-    totals = np.array([float(groups.weight.sum()), work.loglik.sum()])
+    work = Work(rows, groups, components, m, _memory, SHARES if workers > 1 else 1)
+    together("kernel", work.run, min(workers, work.workers))
+    totals = np.array([groups.total, work.loglik.sum()])
     return GroupSums(_stats(totals, work.sums, whitening, rows.kind), torch.from_numpy(work.loglik), m)
 
 
@@ -178,7 +179,8 @@ class _Run:
         """Compute all rows; the sums (k, ...) and totals (rows, loglik), added up in the order of chunks."""
         from . import scratch as numba_memory
 
-        pairs = CHUNK_PAIRS / max(1.0, max(self.kind.d, self.kind.p) / 16) ** 3  # chunks of about as much work
+        pairs = min(CHUNK_PAIRS, max(SMALL_PAIRS, self.n * self.k / EVENLY))
+        pairs = pairs / max(1.0, max(self.kind.d, self.kind.p) / 16) ** 3  # chunks of about as much work
         size = max(math.ceil(pairs / self.k), -(-self.n // MAX_CHUNKS))
         size = -(-size // self.kind.tile) * self.kind.tile
         starts = range(0, self.n, size)
@@ -220,7 +222,7 @@ def _stats(totals: np.ndarray, sums: np.ndarray, whitening: np.ndarray | None, k
     """Sums as the loops leave them (k, ...) in the form that methods read; in NumPy, which never waits for threads."""
     k, d = len(sums), kind.d
     q, g, packed = kind.unpacked(sums)
-    a, b = np.tril_indices(d)
+    a, b = lower(d)
     G = np.zeros((k, d, d))
     G[:, a, b] = G[:, b, a] = packed
     if whitening is not None:

@@ -155,16 +155,14 @@ ALONE = 4  # shares: to wake a thread for less takes longer
 class Work:
     """One pass over all groups, a share of them at a time, by as many threads as come."""
 
-    def __init__(self, rows: GroupRows, groups: Groups, components: np.ndarray, m: int, new: New) -> None:
+    def __init__(
+        self, rows: GroupRows, groups: Groups, components: np.ndarray, m: int, new: New, most: int = SHARES
+    ) -> None:
         kind = rows.kind
         self.rows, self.groups, self.components, self.m, self.new = rows, groups, components, m, new
         self.how = scratch.steps(kind, scratch.SUMS, False, False), scratch.shape(kind, scratch.SUMS, False, False)
-        index = np.zeros(len(groups.rows) + kind.width, np.int32)  # the last group is read in whole vectors
-        index[: len(groups.rows)] = groups.rows.numpy()
-        self.index, self.starts = index, groups.starts.numpy()
-        work = int(self.starts[-1]) * m * max(kind.d, kind.p, 2) ** 3
-        cuts = np.linspace(0, self.starts[-1], min(SHARES, 1 + work // SHARE_WORK) + 1)
-        self.cuts = np.unique(np.append(np.searchsorted(self.starts, cuts), len(groups)).clip(max=len(groups)))
+        self.index, self.starts = groups.index, groups.starts.numpy()
+        self.cuts = _cuts(self.starts, m * max(kind.d, kind.p, 2) ** 3, most)
         self.sums, self.loglik = np.zeros((len(groups) * m, kind.sums)), np.zeros(len(groups))
         self.turn = itertools.count()
 
@@ -180,10 +178,20 @@ class Work:
 
     def run(self, _: int) -> None:
         """Take shares until none is left."""
-        rows, loop_ = self.rows, loop(self.rows.kind.bits)
+        rows, groups, loop_ = self.rows, self.groups, loop(self.rows.kind.bits)
         memory, at = rows.room(self.m, self.new, self.components)
+        given = (*self.how, at, memory, rows.table.ctypes.data, self.index.ctypes.data, rows.constants, self.index,
+                 groups.weight.numpy(), groups.background.numpy(), self.starts, self.m)  # fmt: skip
         while (c := next(self.turn)) < self.shares:
-            loop_(*self.how, at, memory, rows.table.ctypes.data, self.index.ctypes.data, rows.constants, self.index,
-                  self.groups.weight.numpy(), self.groups.background.numpy(), self.starts, self.m,
-                  self.cuts[c], self.cuts[c + 1], self.sums, self.loglik)  # fmt: skip
+            loop_(*given, self.cuts[c], self.cuts[c + 1], self.sums, self.loglik)
         rows.rooms[self.m].append((memory, at))
+
+
+def _cuts(starts: np.ndarray, each: int, most: int) -> np.ndarray:
+    """Where shares of groups begin and end, at most so many; ``each`` is what an entry costs."""
+    entries, groups = int(starts[-1]), len(starts) - 1
+    shares = min(most, 1 + entries * each // SHARE_WORK)
+    if shares == 1:
+        return np.array([0, groups])
+    cuts = np.searchsorted(starts, np.linspace(0, entries, shares + 1))
+    return np.unique(np.append(cuts, groups).clip(max=groups))

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from .lanes import REGISTER_BYTES, VECTOR_BYTES, Emitter, Lanes
+from .triangles import lower
 
 Load = Callable[[int], Lanes]
 TILE = 256
@@ -117,7 +118,7 @@ class Kind:
     ) -> np.ndarray:
         """The numbers of components, a line each, in whole groups."""
         k, d = means.shape
-        a, b = np.tril_indices(d)
+        a, b = lower(d)
         table = np.zeros((self.lines(k), self.component_numbers), dtype)
         table[:k, : self.offset + 1] = np.concatenate([means, matrix[:, a, b], offset[:, None]], axis=1)
         return table

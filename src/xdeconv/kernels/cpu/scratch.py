@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -109,6 +110,7 @@ def compiled(kind: Kind, step: str) -> int:
     return large.compiled(kind, step) if isinstance(kind, Blocked) else compiled_plain(kind, step)
 
 
+@cache
 def steps(kind: Kind, want: int, skip: bool, bounded: bool) -> Steps:
     """The steps that are needed, compiled."""
     need: dict[str, int] = {}
@@ -127,7 +129,9 @@ def steps(kind: Kind, want: int, skip: bool, bounded: bool) -> Steps:
     return Steps(compiled(kind, "groups_of_table"), compiled(kind, "joint_of_rows"), **need)
 
 
+@cache
 def shape(kind: Kind, want: int, skip: bool, bounded: bool) -> Shape:
+    """What the loops must know of a kind."""
     size = kind.bits // 8
     return Shape(want, int(skip), int(bounded), int(kind.noise == "full"), kind.component_numbers * size,
                  kind.sums * kind.lanes * size, kind.tile, kind.offset)  # fmt: skip

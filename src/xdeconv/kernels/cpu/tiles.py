@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import math
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -22,6 +21,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from ...system.checksums import checksum
 from ...system.progress import tell
 from . import pairs as numba_pairs
 from .keeping import kept
@@ -243,7 +243,7 @@ def _emit(typing: Any, code: Any, step: Any, mark: Any, a: Any, b: Any, c: Any, 
 def fingerprint() -> int:
     """Changes with the files whose instructions end up in a compiled step: Numba's cache looks at one only."""
     files = sorted(Path(__file__).parent.glob("*.py"))
-    return zlib.crc32(b"".join(file.read_bytes() for file in files))
+    return checksum(*(file.read_bytes() for file in files))
 
 
 def _columns(emit: Emitter, address: Any) -> Load:

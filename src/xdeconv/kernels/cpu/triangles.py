@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
+
+
+@cache
+def lower(d: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and columns of a lower triangle's numbers, made once: for few components that takes as long as the rest."""
+    return np.tril_indices(d)
 
 
 def inverse(L: np.ndarray) -> np.ndarray:
