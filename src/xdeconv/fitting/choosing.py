@@ -74,8 +74,7 @@ class Kept:
 class Judgement:
     """What a selection has found so far: trials of each number of components, and what the rows say of them.
 
-    ``rows`` is how many rows a trial was fitted to, ``lacking`` 1 / rows less that of all rows, to which the choice will
-    be.
+    ``rows`` is how many a trial was fitted to; ``lacking`` is 1 / rows less that of all, which the choice is fitted to.
     """
 
     criterion: Criterion
@@ -195,7 +194,8 @@ class Choosing:
             train, judge = self.parts[fold]
             result = self._fit(train, k, above.mixture if above else None, name)
             verdict = judged([[result.mixture]], [judge], **self._where())
-            score, above_k, seconds = float(verdict.means[0]), above.components if above else 0, time.monotonic() - began
+            score, above_k = float(verdict.means[0]), above.components if above else 0
+            seconds = time.monotonic() - began
             trial = Trial(k, above_k, fold, score, verdict.weight, seconds, result.mixture, result.loglik)
             self.kept.keep(trial)
         self.show(f"{name}: log-likelihood {trial.score:.4f}", 1)
