@@ -45,6 +45,18 @@ def test_along_densities():
     np.testing.assert_allclose(along.cdf(np.stack([mean, mean], 1))[:, 0], along.cdf(mean))
 
 
+def test_along_each_row_has_a_direction_of_its_own(monkeypatch):
+    """As the lines of sight of stars have: each row is as if it were asked alone."""
+    noise, directions = np.tile(NOISE, (3, 1)), np.array([[2.0, -1.0], [0.0, 1.0], [1.0, 3.0]])
+    monkeypatch.setattr("xdeconv.mixture.posterior.CHUNK_NUMBERS", 8)  # one row in a chunk
+    ours = TWO.posterior(ROWS, noise).along(directions)
+    alone = [TWO.posterior(ROWS[[i]], noise[[i]]).along(directions[i]) for i in range(3)]
+    for ask in ("mean", "sd"):
+        np.testing.assert_allclose(getattr(ours, ask)(), [getattr(one, ask)()[0] for one in alone])
+    for ask, value in (("pdf", 0.5), ("cdf", 0.5), ("quantile", 0.2)):
+        np.testing.assert_allclose(getattr(ours, ask)(value), [getattr(one, ask)(value)[0] for one in alone])
+
+
 def test_along_works_in_chunks_and_on_marginals(monkeypatch):
     posterior = TWO.posterior(ROWS, NOISE[0])
     right = posterior.along({"y": 1.0})
@@ -59,6 +71,10 @@ def test_along_refuses():
     posterior = TWO.posterior(ROWS)
     with pytest.raises(ValueError, match="direction must be 2 numbers"):
         posterior.along([1.0])
+    with pytest.raises(ValueError, match=r"of shape \(3, 2\), one per row; got shape \(2, 2\)"):
+        posterior.along(np.ones((2, 2)))
+    with pytest.raises(ValueError, match=r"not all zero, got \[0.0, 0.0\] \(row 1\)"):
+        posterior.along([[1.0, 0.0], [0.0, 0.0], [1.0, 1.0]])
     with pytest.raises(ValueError, match="no coordinate 'z'"):
         posterior.along({"z": 1.0})
     with pytest.raises(ValueError, match="not all zero"):

@@ -52,18 +52,26 @@ def _index(coordinate: Coordinate, labels: Names, d: int) -> int:
     return int(coordinate) % d
 
 
-def coefficients(direction: Any, labels: Names, d: int) -> Array:
-    """A linear combination as d coefficients, from {label or index: coefficient} or d numbers."""
+def coefficients(direction: Any, labels: Names, d: int, n: int) -> Array:
+    """A linear combination as coefficients (1, d), or those of each of n rows (n, d).
+
+    From {label or index: coefficient}, d numbers, or d numbers per row.
+    """
     if isinstance(direction, Mapping):
         line = np.zeros(d)
         line[indices(list(direction), labels, d)] = checks.to_array(list(direction.values()), "direction")
     else:
         line = checks.to_array(direction, "direction")
-    if line.shape != (d,):
-        raise ValueError(f"direction must be {d} numbers or a dict {{label: coefficient}}, got shape {line.shape}")
-    if not np.isfinite(line).all() or not line.any():
-        raise ValueError(f"direction must have finite coefficients that are not all zero, got {line.tolist()}")
-    return line
+    if line.shape not in ((d,), (n, d)):
+        raise ValueError(f"direction must be {d} numbers, a dict {{label: coefficient}} or of shape ({n}, {d}), one "
+                         f"per row; got shape {line.shape}")  # fmt: skip
+    rows = line.reshape(-1, d)
+    bad = np.flatnonzero(~np.isfinite(rows).all(1) | ~rows.any(1))
+    if bad.size:
+        where = f" (row {bad[0]})" if line.ndim == 2 else ""
+        raise ValueError("direction must have finite coefficients that are not all zero, "
+                         f"got {rows[bad[0]].tolist()}{where}")  # fmt: skip
+    return np.array(rows)
 
 
 def refuse_other_units(found: Sequence[str] | None, labels: Names, wanted: Names) -> None:

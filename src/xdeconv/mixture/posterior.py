@@ -144,12 +144,13 @@ class Posterior:
         return replace(self, keep=tuple(keep))
 
     def along(self, direction: Mapping[Coordinate, float] | Sequence[float] | Array) -> Along:
-        """The posterior of one linear combination of the true values.
+        """The posterior of one linear combination of the true values, the same in every row or each row's own.
 
         Parameters
         ----------
         direction : dict or array
-            ``{label or index: coefficient}``, or one coefficient per coordinate of this posterior.
+            ``{label or index: coefficient}``, one coefficient per coordinate of this posterior, or such coefficients
+            row by row (n, d): each star's line of sight.
 
         Returns
         -------
@@ -166,7 +167,7 @@ class Posterior:
         """
         kept = self._kept
         labels = tuple(self.labels[a] for a in kept) if self.labels else None
-        return Along(self, tuple(coefficients(direction, labels, len(kept)).tolist()))
+        return Along(self, coefficients(direction, labels, len(kept), self.rows.n))
 
     def quantile(self, q: float | Sequence[float]) -> Array:
         """Quantiles of each coordinate.
@@ -252,24 +253,24 @@ class Posterior:
             yield rows, _Pairs(weights, means, covariances), distance.double().cpu()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Along:
     """The posterior of one linear combination of true values, a mixture on a line for each of n rows.
 
-    Made by :meth:`Posterior.along`.
+    Made by :meth:`Posterior.along`; ``direction`` is (1, d), or (n, d) where each row has its own.
     """
 
     posterior: Posterior
-    direction: tuple[float, ...]
+    direction: Array
 
     def mean(self) -> Array:
         """Posterior mean of each row (n,)."""
-        return self.posterior.mean() @ np.array(self.direction)
+        return (self.posterior.mean() * self.direction).sum(1)
 
     def sd(self) -> Array:
         """Posterior standard deviation of each row (n,)."""
-        a = np.array(self.direction)
-        return np.sqrt(np.clip(np.einsum("a,nab,b->n", a, self.posterior.covariance(), a), 0.0, None))
+        a, V = self.direction, self.posterior.covariance()
+        return np.sqrt(np.clip((a * (V @ a[..., None])[..., 0]).sum(1), 0.0, None))
 
     def pdf(self, x: Any) -> Array:
         """The posterior density.
@@ -330,9 +331,11 @@ class Along:
 
     def _lines(self) -> Iterator[tuple[line.Lines, slice]]:
         """The mixtures of a chunk of rows, with one coordinate, and which rows they are."""
-        a, first = torch.tensor(self.direction, dtype=torch.float64), 0
+        every, first = torch.from_numpy(self.direction).expand(self.posterior.rows.n, -1), 0
         for chunk, pairs, _ in self.posterior._pairs():
-            variance = torch.einsum("a,nkab,b->nk", a, pairs.covariances, a).clamp(min=0)
-            lines = line.Lines(pairs.weights, (pairs.means @ a)[..., None], variance.sqrt()[..., None])
-            yield lines, slice(first, first + chunk.n)
+            rows = slice(first, first + chunk.n)
+            a = every[rows]
+            variance = torch.einsum("na,nkab,nb->nk", a, pairs.covariances, a).clamp(min=0)
+            mean = torch.einsum("nka,na->nk", pairs.means, a)
+            yield line.Lines(pairs.weights, mean[..., None], variance.sqrt()[..., None]), rows
             first += chunk.n
