@@ -26,6 +26,7 @@ def full(s, correlation):
     return s[:, :, None] * R * s[:, None, :]
 
 
+@pytest.mark.slow
 def test_errors_understated_by_30_percent_are_found_to_2():
     for seed in range(3):
         X, s = rows(20_000, seed)

@@ -22,6 +22,7 @@ def test_few_rows():
     (note,) = notes(TRUTH, 119, [0.1, 0.1])
     assert note.startswith("119 rows are few for 2 components of 6 free numbers each")
     assert notes(TRUTH, 120, [0.1, 0.1]) == []
+    assert notes(TRUTH, 1, [0.1, 0.1])[0].startswith("1 row is few for 2 components")
 
 
 def test_a_component_that_rests_on_few_rows():

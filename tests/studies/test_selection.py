@@ -229,6 +229,58 @@ def test_folds_are_not_held_against_mixtures_that_all_rows_would_tell_better():
     assert Choosing(fit, {"seed": 0}, folds, "cv", "one-se").run([1]).lacking == pytest.approx(1 / 80 - 1 / 100)
 
 
+def test_numbers_that_noise_hides_are_not_put_right():
+    """Fitted rows no better than unseen ones: nothing was determined, and more rows would not make it better."""
+    one, two = Mixture([1.0], [[0.0]], [[[1.0]]]), Mixture([0.5, 0.5], [[0.0], [1.0]], [[[1.0]], [[1.0]]])
+    verdict, lacking = Verdict(np.array([-1.0, -1.0]), np.zeros((2, 2)), 100.0), 1 / 80 - 1 / 100
+    for gain, told in ((0.0, 0.0), (-0.1, 0.0), (3 / 80, 3.0), (0.5, 5.0)):
+        trials = {m.k: [Trial(m.k, 0, 0, -1.0, 100.0, 0.0, m, -1.0 + gain * (m is two))] for m in (one, two)}
+        away, _ = Judgement("cv", "one-se", trials, verdict, lacking, 80.0).differences()
+        np.testing.assert_allclose(away[1] - away[0], told / 2 * lacking, atol=1e-15)
+
+
+@pytest.mark.parametrize("wider", [None, xd.Inflation()], ids=["errors as quoted", "errors inflated"])
+def test_two_noisy_components_are_not_forty(wider):
+    """Of 40 components noise hides most free numbers: what all would cost must not be held in their favour."""
+    rng = np.random.default_rng(0)
+    error = rng.uniform(0.2, 1.0, size=(600, 1))
+    true = rng.choice([-3.0, 3.0], size=(600, 1)) + 0.5 * rng.normal(size=(600, 1))
+    values = true + 1.3 * error * rng.normal(size=(600, 1))
+    found = select(values, [1, 2, 40], error=error if wider else 1.3 * error, inflation=wider)
+    assert found.best == 2
+    if wider:
+        assert abs(found.result.mixture.inflation.factors[0, 0] - 1.3) < 0.3
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"tails": xd.StudentT()},
+        {"inflation": xd.Inflation(by="y", bins=[0.5], of=["x"]), "background": xd.Uniform([-20, -20], [20, 20])},
+        {"selection": xd.Cut("x", below=4.0)},
+    ],
+    ids=["tails", "inflation and background", "selection"],
+)
+def test_all_of_a_model_goes_with_the_walk(model):
+    rows, noise = X[X[:, 0] < 4.0][:300], NOISE[X[:, 0] < 4.0][:300]
+    how = {"noise": noise, "labels": ["x", "y"], **model}
+    found = select(rows, [2, 4], folds=2, **how).result.mixture
+    source = as_source(rows, noise=noise)
+    made = smaller(found, 1, source, 0)
+    for name in ("background", "tails", "inflation", "selection"):
+        assert getattr(made, name) == getattr(found, name)
+        assert (getattr(found, name) is not None) == (name in model)
+
+
+@pytest.mark.slow
+def test_auto_takes_inflation_along():
+    found = fit(X[:180], "auto", noise=NOISE[:180], labels=["x", "y"], inflation=xd.Inflation(of=["y"]))
+    assert found.mixture.k == 3
+    assert found.mixture.inflation.of == (1,)
+    assert any("3 of 1 to 6 components chosen by cross-validation" in note for note in found.notes)
+
+
 def test_the_curve_is_drawn():
     pytest.importorskip("matplotlib")
     table = tuple(Record(k, -1.0 / k, 0.1, 1.0, (), 1 / 16 - 1 / k, 0.1) for k in (1, 4, 16))

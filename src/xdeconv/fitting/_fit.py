@@ -191,9 +191,10 @@ def fit(
     said: tuple[str, ...] = ()
     if components == "auto" and mixture is None:
         beside = None if isinstance(rows.background, Rows) else rows.background
-        kept = {"background": beside, "inflation": None, "selection": rows.selection}
+        wider = None if inflation is None or rows.inflation is None else rows.inflation.asked(inflation)
+        kept = {"background": beside, "inflation": wider, "selection": rows.selection}
         components, note = chosen_components(fit, rows.source, {**settings, **kept})
-        said = (note if inflation is None else f"{note}; with errors as they are quoted",)
+        said = (note,)
     plan = resolve(rows, components, mixture, labels=labels, units=units, patience=patience,
                    checkpoint=checkpoint, said=said, **settings)  # fmt: skip
     log.info(plan.describe(rows.source.rows))

@@ -46,7 +46,8 @@ def _few_rows(mixture: Mixture, rows: int) -> Iterator[str]:
     d = mixture.d
     each = 1 + d + d * (d + 1) // 2
     if rows < ENOUGH * mixture.k * each:
-        yield (f"{rows:,} rows are few for {mixture.k} component{'s' * (mixture.k > 1)} of {each} free numbers each: "
+        some = "1 row is" if rows == 1 else f"{rows:,} rows are"
+        yield (f"{some} few for {mixture.k} component{'s' * (mixture.k > 1)} of {each} free numbers each: "
                "xd.select finds how many components they support")  # fmt: skip
     thin = np.flatnonzero(mixture.weights * rows < 2 * (d + 1))
     if len(thin):

@@ -57,7 +57,7 @@ def _from_given(workspace: Workspace, given: Mixture) -> tuple[Mixture, int | No
     result = from_first(search.run(given.tensors(plan.device)).on("cpu"), plan.device)
     if not result.moved or not result.sound:
         return given, 0
-    return _as_mixture(result.parameters, workspace), result.moved
+    return workspace.carried.of(given).put_on(_as_mixture(result.parameters, workspace)), result.moved
 
 
 def _as_mixture(parameters: Parameters, workspace: Workspace) -> Mixture:

@@ -60,7 +60,7 @@ def smaller(mixture: Mixture, k: int, source: Source, seed: int, prior: Prior | 
         left = pruned(Parameters(*mixture.transformed(-shift / scale, 1 / scale).tensors()), k, rows, aim)
     weights = all_weights(left.log_weights, mixture.background is not None)
     found = Mixture.from_tensors(weights, left.means, left.covariances).transformed(shift, scale)
-    names = ("labels", "units", "structure", "background", "inflation", "selection")
+    names = ("labels", "units", "structure", "background", "tails", "inflation", "selection")
     same = {name: getattr(mixture, name) for name in names}
     return found.with_(**same)
 

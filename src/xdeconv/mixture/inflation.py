@@ -245,7 +245,7 @@ class Inflated:
         -------
         Inflation
         """
-        return replace(inflation, by=self.grouping, bins=None)
+        return replace(inflation, by=self.grouping, bins=None, of=self.of)
 
     @property
     def numbers(self) -> Tensor:

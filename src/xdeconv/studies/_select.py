@@ -253,7 +253,8 @@ def _with_groups(source: Source, options: dict[str, Any]) -> tuple[Source, dict[
     wanted = options.get("inflation")
     if wanted is None:
         return source, options
-    source, begun = choose_inflation(wanted, source, source.labels, None)
+    labels = options.get("labels")
+    source, begun = choose_inflation(wanted, source, source.labels if labels is None else labels, None)
     assert begun is not None
     return source, {**options, "inflation": begun.asked(wanted)}
 
