@@ -42,3 +42,16 @@ def test_rows_that_tell_nothing_of_clumps_begin_as_wide_as_before(kind):
         X = np.repeat(X[:20], 20, axis=0)
     assert (widths(X) >= 0.0009).all()
     assert np.isfinite(widths(X)).all()
+
+
+def test_starts_are_not_so_narrow_that_noise_hides_what_they_gain():
+    """Rows that repeat each other in one value look like clumps, however large their noise is."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4000, 3))
+    X[:, 1] = np.where(rng.uniform(size=4000) < 0.7, 0.0, X[:, 1])  # gaps that somebody has filled
+    rows = ArraySource(Batch.from_arrays(X, error=[0.3, 0.3, 0.3]))
+    V = start_mixture(rows, 2, Start(), 0, torch.ones(3)).covariances
+    assert V[:, 1, 1] == pytest.approx(0.01 * 0.09)
+    assert (V[:, 0, 0] > 0.005).all()
+    exact = ArraySource(Batch.from_arrays(X))
+    assert (start_mixture(exact, 2, Start(), 0, torch.ones(3)).covariances[:, 1, 1] < 2e-6).all()

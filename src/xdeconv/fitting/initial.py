@@ -21,6 +21,7 @@ NARROW = 0.1  # of a coordinate's spread
 NEAR_ROWS = 3000  # rows among which nearest ones are looked for
 NEAR_ASKED = 600  # of them, whose nearest one is looked for
 NEAREST = 0.01  # of the largest: what a coordinate's distance between near rows counts at least
+LEAST_NOISE = 0.01  # of a coordinate's typical noise variance: EM widens what is narrower by less than that a pass
 MOST_NOISE = 0.9  # of a cluster's variance in any direction that may be taken for noise
 DISTANCE_ROWS = 1 << 14  # rows of one (n, k) matrix of distances
 GAUSSIAN_PASSES = 50
@@ -116,7 +117,12 @@ def start_mixture(source: Source, k: int, start: Start, seed: int, scale: Tensor
     if start.centers == "kmeans":
         _kmeans(source, clusters, start, seed, metric, rng, rows)
     mixture = _describe(clusters, start, rows, weight, spread, scale, metric)
-    if start.covariances != "clusters" or sample.noise is None or gaussian is not None:
+    if sample.noise is None or gaussian is not None:
+        return mixture
+    if start.covariances == "narrow":
+        seen = np.maximum(mixture.covariances, np.diag(LEAST_NOISE * _typical_noise(sample)))
+        return Mixture(mixture.weights, mixture.means, seen)
+    if start.covariances != "clusters":
         return mixture
     return Mixture(mixture.weights, mixture.means, _without_noise(mixture.covariances, mean_noise(sample)))
 
@@ -128,6 +134,13 @@ def mean_noise(batch: Batch) -> np.ndarray:
     both = np.einsum("an,bn->ab", seen, seen)
     total = np.einsum("nab,an,bn->ab", np.broadcast_to(S, (batch.n, *S.shape[1:])), seen, seen, optimize=True)
     return total / np.maximum(both, 1.0)
+
+
+def _typical_noise(batch: Batch) -> np.ndarray:
+    """The median variance (p,) of the noise of rows."""
+    assert batch.noise is not None
+    diagonal = [a * (a + 3) // 2 for a in range(batch.p)] if batch.full else list(range(batch.p))
+    return batch.noise[diagonal].double().median(1).values.cpu().numpy()
 
 
 def _without_noise(V: np.ndarray, N: np.ndarray) -> np.ndarray:
