@@ -20,9 +20,15 @@ def test_enough_rows_of_little_noise_have_no_note():
 
 def test_few_rows():
     (note,) = notes(TRUTH, 119, [0.1, 0.1])
-    assert note.startswith("119 rows are few for 2 components of 6 free numbers each")
+    assert note.startswith("119 rows are few for the 11 free numbers of 2 components")
     assert notes(TRUTH, 120, [0.1, 0.1]) == []
-    assert notes(TRUTH, 1, [0.1, 0.1])[0].startswith("1 row is few for 2 components")
+    assert notes(TRUTH, 1, [0.1, 0.1])[0].startswith("1 row is few for the 11 free numbers")
+
+
+def test_rows_are_few_for_what_a_structure_leaves_free():
+    round_ones = TRUTH.with_(structure="spherical")
+    assert notes(round_ones, 80, [0.1, 0.1]) == []
+    assert notes(round_ones, 79, [0.1, 0.1])[0].startswith("79 rows are few for the 7 free numbers")
 
 
 def test_a_component_that_rests_on_few_rows():

@@ -37,19 +37,18 @@ def cannot_tell(mixture: Mixture, source: Source) -> list[str]:
     >>> cannot_tell(Mixture([1.0], [[0.0]], [[[1.0]]]), rows)
     []
     >>> cannot_tell(Mixture([0.9, 0.1], [[0.0], [5.0]], [[[1.0]], [[1.0]]]), rows)[0]
-    '40 rows are few for 2 components of 3 free numbers each: xd.select finds how many components they support'
+    '40 rows are few for the 5 free numbers of 2 components: xd.select finds how many components they support'
     """
     return [*_few_rows(mixture, source.rows), *_wide_noise(mixture, source)]
 
 
 def _few_rows(mixture: Mixture, rows: int) -> Iterator[str]:
-    d = mixture.d
-    each = 1 + d + d * (d + 1) // 2
-    if rows < ENOUGH * mixture.k * each:
+    d, free = mixture.d, mixture.n_parameters
+    if rows < ENOUGH * (free + 1):
         some = "1 row is" if rows == 1 else f"{rows:,} rows are"
-        yield (f"{some} few for {mixture.k} component{'s' * (mixture.k > 1)} of {each} free numbers each: "
+        yield (f"{some} few for the {free} free numbers of {mixture.k} component{'s' * (mixture.k > 1)}: "
                "xd.select finds how many components they support")  # fmt: skip
-    thin = np.flatnonzero(mixture.weights * rows < 2 * (d + 1))
+    thin = np.flatnonzero(mixture.shares[: mixture.k] * rows < 2 * (d + 1))
     if len(thin):
         yield f"{_list(thin)} rest{'s' * (len(thin) == 1)} on fewer than {2 * (d + 1)} rows"
 
