@@ -24,7 +24,7 @@ import xdeconv as xd
 from benchmarks.common import results as report
 from benchmarks.common.machine import about
 from benchmarks.common.problems import gaia_fields
-from xdeconv.fitting.choosing import Choosing
+from xdeconv.fitting.choosing.trials import Choosing
 from xdeconv.rows.data import as_source
 
 FRESH, MOST, FIELD_ROWS, LARGEST = 50_000, 12, 20_000, 64

@@ -31,10 +31,10 @@ from .mixture._mixture import Mixture as Mixture
 from .mixture._mixture import load as load
 from .mixture.background import Uniform as Uniform
 from .mixture.classifier import Classifier as Classifier
-from .mixture.completeness import Completeness as Completeness
-from .mixture.cuts import Cut as Cut
 from .mixture.inflation import Inflation as Inflation
 from .mixture.posterior import Posterior as Posterior
+from .mixture.selections.completeness import Completeness as Completeness
+from .mixture.selections.cuts import Cut as Cut
 from .mixture.tails import StudentT as StudentT
 from .plot.explorer._explore import explore as explore
 from .rows import data as data

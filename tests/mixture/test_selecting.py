@@ -8,9 +8,9 @@ from scipy.stats import multivariate_normal, norm
 import xdeconv as xd
 from xdeconv import kernels
 from xdeconv.kernels.parameters import Parameters
-from xdeconv.mixture.cuts import parsed, resolved
-from xdeconv.mixture.intervals import box, share
-from xdeconv.mixture.selection import Population
+from xdeconv.mixture.selections.contract import Population
+from xdeconv.mixture.selections.cuts import parsed, resolved
+from xdeconv.mixture.selections.intervals import box, share
 
 V = np.array(
     [

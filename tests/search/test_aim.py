@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from xdeconv import Batch, Mixture, Moves
-from xdeconv.fitting.walking import smaller
+from xdeconv.fitting.choosing.walking import smaller
 from xdeconv.kernels.parameters import Parameters
 from xdeconv.methods import Prior, as_structure
 from xdeconv.rows.data import ArraySource

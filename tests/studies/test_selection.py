@@ -7,9 +7,9 @@ import pytest
 
 import xdeconv as xd
 from xdeconv.fitting._fit import fit
-from xdeconv.fitting.choosing import Choosing, Judgement, Trial
-from xdeconv.fitting.judging import Verdict, judged, parts_of
-from xdeconv.fitting.walking import between, ladder, smaller
+from xdeconv.fitting.choosing.judging import Verdict, judged, parts_of
+from xdeconv.fitting.choosing.trials import Choosing, Judgement, Trial
+from xdeconv.fitting.choosing.walking import between, ladder, smaller
 from xdeconv.mixture._mixture import Mixture, load
 from xdeconv.rows.batch import Batch
 from xdeconv.rows.data import as_source

@@ -15,7 +15,7 @@ from ..methods import EM, Fixed
 from ..methods.prior import Prior
 from ..mixture._mixture import Mixture
 from ..mixture.background import Uniform
-from ..mixture.completeness import Completeness
+from ..mixture.selections.completeness import Completeness
 
 Array = np.ndarray
 INITS = ("random", "minmax", "kmeans", "none")

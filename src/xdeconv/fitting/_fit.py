@@ -20,7 +20,7 @@ from ..rows.resident import Cache
 from ..search.moves import Moves
 from ..system.threads import small_algebra
 from .checkpoint import Checkpoint
-from .choosing import chosen_components
+from .choosing.trials import chosen_components
 from .gathering import gathered
 from .history import Callback
 from .initial import Start

@@ -17,8 +17,8 @@ from ..mixture.tails import StudentT
 from ..rows.batch import Batch
 from ..rows.data import Source
 from ..system.ranks import rank, sum_over_ranks, world
-from .inflating import inflated_sums
-from .selected import Selected
+from .beside.inflating import inflated_sums
+from .beside.selected import Selected
 
 Parameters = tuple[Tensor, Tensor, Tensor]
 

@@ -15,13 +15,13 @@ from ..mixture._mixture import Mixture
 from ..mixture.asking import is_path, remembered
 from ..mixture.background import Background
 from ..mixture.inflation import Inflated, Inflation
-from ..mixture.selection import Selecting
+from ..mixture.selections.contract import Selecting
 from ..rows.batch import Batch
 from ..rows.data import ArraySource, Source, as_source
 from ..rows.unobserved import refuse_unobserved
-from .beside import as_background, held_out_beside
-from .inflating import choose_inflation, grouped_data, held_out_grouped
-from .selected import choose_selection, refuse_all_rejected
+from .beside.background import as_background, held_out_beside
+from .beside.inflating import choose_inflation, grouped_data, held_out_grouped
+from .beside.selected import choose_selection, refuse_all_rejected
 
 log = logging.getLogger("xdeconv")
 ARRAYS = ("noise", "error", "projection", "weight", "log_prior", "label", "background")

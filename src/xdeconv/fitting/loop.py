@@ -15,8 +15,8 @@ import torch
 from ..mixture._mixture import Mixture
 from ..rows.data import Source
 from ..system.ranks import from_first, made_by_first, rank, world
-from .beside import with_share
-from .drawing import drawn, drawn_again
+from .beside.background import with_share
+from .beside.drawing import drawn, drawn_again
 from .frame import Frame
 from .history import Callback, Epoch
 from .plan import Plan

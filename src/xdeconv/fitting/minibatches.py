@@ -15,9 +15,9 @@ from ..kernels.stats import Stats
 from ..methods import Method, State
 from ..rows.batch import Batch
 from ..system.ranks import joined, sum_over_ranks
-from .carried import Carried
+from .beside.carried import Carried
+from .beside.selected import Selected
 from .full_pass import sums_of
-from .selected import Selected
 
 log = logging.getLogger("xdeconv")
 WARM_UPS = 3

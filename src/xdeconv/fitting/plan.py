@@ -22,14 +22,14 @@ from ..mixture._mixture import Mixture, refuse_no_mixture
 from ..mixture.background import Background
 from ..mixture.coordinates import checked_names
 from ..mixture.inflation import Inflated
-from ..mixture.selection import Selecting
+from ..mixture.selections.contract import Selecting
 from ..mixture.tails import StudentT
 from ..rows.data import Source
 from ..rows.resident import Cache, checked_cache
 from ..search.moves import Moves
 from ..system.checksums import checksum
 from ..system.devices import chosen_device, number_type
-from .beside import told
+from .beside.background import told
 from .checkpoint import Checkpoint, as_checkpoint
 from .gathering import Gathered
 from .initial import Start

@@ -10,12 +10,12 @@ import torch
 
 from ..methods import Structure
 from ..mixture._mixture import Mixture
+from .beside.selected import selection_notes
+from .beside.sureness import with_standard_errors
 from .history import Epoch, columns
 from .limits import cannot_tell
-from .selected import selection_notes
 from .state import FitState
 from .stopping import monte_carlo
-from .sureness import with_standard_errors
 from .workspace import Workspace
 
 

@@ -17,8 +17,8 @@ from ..search.exploring import explore
 from ..search.moves import Found, Search
 from ..system.progress import tell
 from ..system.ranks import from_first, made_by_first, world
-from .beside import FIRST_SHARE, with_share
-from .excess import excess_start
+from .beside.background import FIRST_SHARE, with_share
+from .beside.excess import excess_start
 from .initial import SAMPLE_ROWS, start_mixture
 from .state import FitState
 from .workspace import Workspace

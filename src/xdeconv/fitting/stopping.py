@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .drawing import overlapping
+from .beside.drawing import overlapping
 from .history import Epoch
 from .state import FitState
 from .workspace import Workspace

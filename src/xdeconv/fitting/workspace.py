@@ -19,13 +19,13 @@ from ..rows.data import Source
 from ..rows.resident import Cache, Place, placed
 from ..system.progress import tell
 from ..system.ranks import from_first, made_by_first, rank, world
-from .carried import Carried
+from .beside.carried import Carried
+from .beside.selected import Selected
 from .frame import Frame
 from .full_pass import score_of, stats_of, summed, weight_of
 from .minibatches import Steps, make_steps
 from .plan import Plan
 from .rescue import NumericalTrouble
-from .selected import Selected
 
 log = logging.getLogger("xdeconv")
 CHECKED_ROWS = 1 << 14

@@ -19,10 +19,10 @@ from ..rows.batch import Batch
 from . import line
 from .background import Background
 from .coordinates import Coordinate, checked_names, indices
-from .given_selection import as_selecting
 from .inflation import Inflated
 from .matrices import checked_parameters, n_parameters, of_one_covariance
-from .selection import Population, Selecting
+from .selections.contract import Population, Selecting
+from .selections.given import as_selecting
 from .tails import StudentT
 
 Array = np.ndarray

@@ -15,11 +15,12 @@ from .. import kernels
 from ..kernels.parameters import Parameters
 from ..rows import checks
 from ..rows.batch import Batch
-from . import line, tail
+from . import line
 from .computing import Computing, computing, in_chunks
 from .conditionals import conditionals
 from .coordinates import Coordinate, coefficients, indices
 from .matrices import square_root
+from .outliers.p_value import p_values
 
 Array = np.ndarray
 CHUNK_NUMBERS = 1 << 22  # numbers in the largest array of a chunk
@@ -217,7 +218,7 @@ class Posterior:
 
     def outlier(self) -> Array:
         """The density's own p-value of each row (n,), see :meth:`xdeconv.Mixture.outlier`."""
-        return tail.p_values(self.parameters, self.rows)
+        return p_values(self.parameters, self.rows)
 
     def component_tail(self) -> Array:
         """Tail probability of each row (n,) component by component, see :meth:`xdeconv.Mixture.component_tail`."""

@@ -14,13 +14,13 @@ from ..kernels.parameters import Parameters
 from ..rows.batch import Batch
 from ..rows.data import Source
 from ..system.progress import progress_of_call
-from . import tail
 from .asking import Asked
 from .components import Components
 from .computing import answers, computing, rows_in
-from .given_selection import as_selecting
+from .outliers.p_value import p_values
 from .posterior import Posterior
-from .selection import refuse_rejected
+from .selections.contract import refuse_rejected
+from .selections.given import as_selecting
 from .undefined import refuse_nan
 
 Array = np.ndarray
@@ -237,7 +237,7 @@ class Questions(Components):
         It is P(f(X') <= f(x)) with f the density of rows with this row's noise, gaps and projection, and X' drawn
         from f: uniform between 0 and 1 for rows of the mixture, whatever their noise, and 1 when nothing is observed.
         The background, if there is one, is left out: it is the p-value of a row among those of the components.
-        See :mod:`xdeconv.mixture.tail` for how it is computed, to a few per cent of its value.
+        See :mod:`xdeconv.mixture.outliers.p_value` for how it is computed, to a few per cent of its value.
 
         Parameters
         ----------
@@ -259,10 +259,10 @@ class Questions(Components):
         """
         parameters = self._components()
 
-        def p_values(_: Parameters, batch: Batch) -> Tensor:
-            return torch.from_numpy(tail.p_values(parameters, batch))
+        def improbable(_: Parameters, batch: Batch) -> Tensor:
+            return torch.from_numpy(p_values(parameters, batch))
 
-        return self._each(p_values, X, noise, projection, error=error, device="cpu")
+        return self._each(improbable, X, noise, projection, error=error, device="cpu")
 
     def component_tail(
         self,

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .background import Background, Rows, Uniform
-from .completeness import Lost
-from .cuts import Cuts, Edge
 from .inflation import Inflated
-from .selection import Selecting
+from .selections.completeness import Lost
+from .selections.contract import Selecting
+from .selections.cuts import Cuts, Edge
 from .tails import StudentT
 
 FEATURES = ("background", "tails", "inflation", "selection")

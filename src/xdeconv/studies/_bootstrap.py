@@ -13,8 +13,8 @@ from scipy.optimize import linear_sum_assignment
 from scipy.stats import norm
 
 from ..fitting._fit import NumericalTrouble, fit
-from ..fitting.beside import as_background
-from ..fitting.choosing import Show
+from ..fitting.beside.background import as_background
+from ..fitting.choosing.trials import Show
 from ..fitting.history import Epoch
 from ..fitting.progress import describe_epoch
 from ..methods import EM

@@ -13,7 +13,7 @@ from scipy.stats import norm
 from torch import Tensor
 
 from ..catalog._open import open as open_catalog
-from ..fitting.beside import as_background
+from ..fitting.beside.background import as_background
 from ..kernels.parameters import Parameters
 from ..methods import EM, Method
 from ..methods.chart import Chart

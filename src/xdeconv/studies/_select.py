@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..fitting._fit import FitResult, fit
-from ..fitting.beside import as_background
-from ..fitting.choosing import (
+from ..fitting.beside.background import as_background
+from ..fitting.beside.inflating import choose_inflation, grouped_data
+from ..fitting.choosing.judging import parts_of
+from ..fitting.choosing.trials import (
     FOLDS,
     HELD_OUT,
     Choosing,
@@ -23,9 +25,7 @@ from ..fitting.choosing import (
     usual_criterion,
     usual_rule,
 )
-from ..fitting.inflating import choose_inflation, grouped_data
-from ..fitting.judging import parts_of
-from ..fitting.walking import ladder
+from ..fitting.choosing.walking import ladder
 from ..methods import described
 from ..mixture.background import Background
 from ..rows.data import Source, as_source

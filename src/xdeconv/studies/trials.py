@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..fitting.choosing import Kept, Show, Trial
+from ..fitting.choosing.trials import Kept, Show, Trial
 from ..fitting.state import refuse_other_settings
 from ..mixture._mixture import Mixture
 from ..mixture.storing import restored, saved

@@ -16,12 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import kernels
-from ..kernels.parameters import Parameters
-from ..rows.batch import Batch
-from ..system.checksums import checksum
-from .background import Background, Uniform
-from .selection import Chances, Kept, Population
+from ... import kernels
+from ...kernels.parameters import Parameters
+from ...rows.batch import Batch
+from ...system.checksums import checksum
+from ..background import Background, Uniform
+from .contract import Chances, Kept, Population
 
 GROUP_DRAWS = 1 << 11  # of a group, at least: quasi-random ones, so that P is then known to 0.5 % of itself
 FEWEST = 1 << 15  # draws of a batch

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import kernels
-from ..mixture._mixture import Mixture
-from ..rows.batch import Batch
-from .state import FitState
-from .workspace import Workspace
+from ... import kernels
+from ...mixture._mixture import Mixture
+from ...rows.batch import Batch
+from ..state import FitState
+from ..workspace import Workspace
 
 FIRST = 4  # draws per row, of the first round
 MORE, MOST = 4, 256  # times as many in the next, up to so many

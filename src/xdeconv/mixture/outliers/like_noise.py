@@ -2,7 +2,7 @@
 
 Rows of the same gaps are parted along the axes in which their noise differs most, into groups of some thousand. For the
 middle noise of a group some thousand draws of the mixture are made, and how their densities move with the noise
-(:mod:`xdeconv.mixture.noise_draws`). For a row, the draws are moved to its own noise, to first order in the matrix
+(``noise_draws``). For a row, the draws are moved to its own noise, to first order in the matrix
 logarithm of noise plus a typical covariance (in the noise itself, errors of p are three to five times as large), and
 those that are no likelier than the row are counted: some 30 us per row at 64 components in five dimensions, where rays
 need up to 6 ms. Where components lie apart, nothing is left to first order: p is exact whatever the noise.
@@ -27,9 +27,9 @@ import torch
 from scipy.special import chdtrc, chdtri, ndtri
 from scipy.stats import qmc
 
-from ..kernels.parameters import Parameters
-from ..rows.batch import Batch
-from ..system.threads import each
+from ...kernels.parameters import Parameters
+from ...rows.batch import Batch
+from ...system.threads import each
 
 Array = np.ndarray
 MANY = 2000  # rows of the same gaps: with fewer, rays cost less

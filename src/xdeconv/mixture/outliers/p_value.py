@@ -27,7 +27,7 @@ same row has the same p-value, wherever it stands.
 *Rows of the same view.* Where many rows have the same noise (or none) and the same gaps, f is one function, and its
 distribution is sampled once: from q, a mixture of f and of copies of it with wider covariances, so that the tail is
 full of draws, with importance weights f / q of at most 2. What lies beyond the last THIN draws is left to rays. Many
-rows that each have their own noise share draws as well, see :mod:`xdeconv.mixture.like_noise`.
+rows that each have their own noise share draws as well, see :mod:`xdeconv.mixture.outliers.like_noise`.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import kernels
-from ..kernels.parameters import Parameters
-from ..rows.batch import Batch
-from ..system.threads import threads, together
+from ... import kernels
+from ...kernels.parameters import Parameters
+from ...rows.batch import Batch
+from ...system.threads import threads, together
 from . import like_noise
 
 Array = np.ndarray

@@ -10,16 +10,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..methods import Method
-from ..mixture._mixture import Mixture
-from ..rows.data import ArraySource, Source
-from .history import Epoch
+from ...methods import Method
+from ...mixture._mixture import Mixture
+from ...rows.data import ArraySource, Source
+from ..history import Epoch
+from ..progress import describe_epoch
+from ..rescue import NumericalTrouble
+from ..result import FitResult
+from ..words import as_words
 from .judging import Verdict, judged, parts_of
-from .progress import describe_epoch
-from .rescue import NumericalTrouble
-from .result import FitResult
 from .walking import between, ladder, smaller
-from .words import as_words
 
 log = logging.getLogger("xdeconv")
 Criterion = Literal["held-out", "cv", "bic", "aic"]

@@ -11,16 +11,16 @@ from collections.abc import Iterable
 import numpy as np
 import torch
 
-from ..kernels.parameters import Parameters
-from ..methods import as_structure
-from ..methods.em import all_weights
-from ..methods.prior import Prior
-from ..mixture._mixture import Mixture
-from ..rows.data import Source
-from ..search.aim import Aim
-from ..search.pruning import pruned
-from ..system.threads import small_algebra
-from .beside import beside
+from ...kernels.parameters import Parameters
+from ...methods import as_structure
+from ...methods.em import all_weights
+from ...methods.prior import Prior
+from ...mixture._mixture import Mixture
+from ...rows.data import Source
+from ...search.aim import Aim
+from ...search.pruning import pruned
+from ...system.threads import small_algebra
+from ..beside.background import beside
 
 POOL_ROWS, ROWS_EACH = 1 << 13, 150  # rows that say which components to merge, at least in all and per component
 MOST = 64  # components that are tried where nobody says how many

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..mixture._mixture import Mixture
-from ..mixture.inflation import Inflated
-from ..mixture.tails import StudentT
+from ...mixture._mixture import Mixture
+from ...mixture.inflation import Inflated
+from ...mixture.tails import StudentT
 
 
 @dataclass(frozen=True)

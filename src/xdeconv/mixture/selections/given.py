@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from .completeness import Completeness
+from .contract import Selecting
 from .cuts import Cut, resolved
-from .selection import Selecting
 
 
 def as_selecting(selection: Any, labels: Sequence[str] | None, d: int) -> Selecting | None:

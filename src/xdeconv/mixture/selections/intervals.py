@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .boxes import log_box, log_interval
+from ..boxes import log_box, log_interval
 
 NODES = 32  # of the integral over the correlation of two coordinates: good to 1e-12 up to 0.95, to 1e-7 at 0.995
 

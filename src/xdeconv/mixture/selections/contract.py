@@ -22,11 +22,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..kernels.parameters import Parameters
-from ..kernels.stats import Stats
-from ..rows.batch import Batch
-from .background import Background
-from .matrices import square_root
+from ...kernels.parameters import Parameters
+from ...kernels.stats import Stats
+from ...rows.batch import Batch
+from ..background import Background
+from ..matrices import square_root
 
 Array = np.ndarray
 TRIES = 10_000

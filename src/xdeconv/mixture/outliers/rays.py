@@ -1,4 +1,4 @@
-"""The loops behind :mod:`xdeconv.mixture.tail`, compiled: one row at a time, rays from the means of components."""
+"""The loops behind ``p_value``, compiled: one row at a time, rays from the means of components."""
 
 from __future__ import annotations
 

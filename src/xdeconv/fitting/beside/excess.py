@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import kernels
-from ..kernels.options import DEFAULT
-from ..mixture._mixture import Mixture
-from ..rows.batch import Batch
-from .initial import moments
+from ... import kernels
+from ...kernels.options import DEFAULT
+from ...mixture._mixture import Mixture
+from ...rows.batch import Batch
+from ..initial import moments
 
 ROWS = 4096
 EACH = 8  # random rows tried per component, in every width

@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..kernels.parameters import Parameters
-from ..kernels.stats import Stats
-from ..mixture._mixture import Mixture
-from ..mixture.background import Background, Rows
-from ..mixture.given_selection import as_selecting
-from ..mixture.selection import Chances, Population, Selecting, refuse_rejected
-from ..rows.batch import Batch
-from ..rows.data import ArraySource, Source
+from ...kernels.parameters import Parameters
+from ...kernels.stats import Stats
+from ...mixture._mixture import Mixture
+from ...mixture.background import Background, Rows
+from ...mixture.selections.contract import Chances, Population, Selecting, refuse_rejected
+from ...mixture.selections.given import as_selecting
+from ...rows.batch import Batch
+from ...rows.data import ArraySource, Source
 
 
 @dataclass(frozen=True)

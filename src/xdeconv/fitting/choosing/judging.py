@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from .. import kernels
-from ..mixture._mixture import Mixture
-from ..rows.cutting import permutation
-from ..rows.data import ArraySource, Source
-from .beside import beside
-from .gathering import hold_out
-from .inflating import with_groups_of
-from .selected import selected_by
+from ... import kernels
+from ...mixture._mixture import Mixture
+from ...rows.cutting import permutation
+from ...rows.data import ArraySource, Source
+from ..beside.background import beside
+from ..beside.inflating import with_groups_of
+from ..beside.selected import selected_by
+from ..gathering import hold_out
 
 
 @dataclass(frozen=True)

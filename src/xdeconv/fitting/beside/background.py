@@ -8,12 +8,12 @@ from typing import Any
 
 from torch import Tensor
 
-from ..mixture._mixture import Mixture
-from ..mixture.background import Background, Rows
-from ..rows import checks
-from ..rows.batch import Batch
-from ..rows.data import ArraySource, Source, View
-from ..system.checksums import checksum
+from ...mixture._mixture import Mixture
+from ...mixture.background import Background, Rows
+from ...rows import checks
+from ...rows.batch import Batch
+from ...rows.data import ArraySource, Source, View
+from ...system.checksums import checksum
 
 FIRST_SHARE = 0.1  # of all rows, that a background has before the first pass
 

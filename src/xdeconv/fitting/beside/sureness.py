@@ -12,17 +12,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..kernels.options import Options
-from ..methods import EM, Prior
-from ..methods.chart import Chart
-from ..methods.fixed import Fixed
-from ..mixture._mixture import Mixture
-from ..mixture.inflation import Inflated
-from ..rows.batch import Batch
-from ..system.ranks import made_by_first
+from ...kernels.options import Options
+from ...methods import EM, Prior
+from ...methods.chart import Chart
+from ...methods.fixed import Fixed
+from ...mixture._mixture import Mixture
+from ...mixture.inflation import Inflated
+from ...rows.batch import Batch
+from ...system.ranks import made_by_first
+from ..full_pass import sums_of, weight_of
+from ..workspace import Workspace
 from .carried import Carried
-from .full_pass import sums_of, weight_of
-from .workspace import Workspace
 
 STEP = 1e-3  # of weights, means over widths, widths and factors, relative
 EXACT = Options(skip=False)  # a difference shows what skipping leaves out

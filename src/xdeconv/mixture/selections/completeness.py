@@ -16,12 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..rows.batch import Batch
-from ..system.checksums import checksum
-from .background import Background, Rows
+from ...rows.batch import Batch
+from ...system.checksums import checksum
+from ..background import Background, Rows
+from ..matrices import square_root
+from .contract import Array, Population, Selecting, standard_errors
 from .drawing import Drawn
-from .matrices import square_root
-from .selection import Array, Population, Selecting, standard_errors
 
 
 @dataclass(frozen=True)

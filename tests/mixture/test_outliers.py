@@ -6,7 +6,7 @@ from scipy.stats import chi2, kstest
 
 from problems import random_covariances
 from xdeconv import Batch, Mixture
-from xdeconv.mixture import like_noise, tail
+from xdeconv.mixture.outliers import like_noise, p_value
 
 
 def mixture(k: int, d: int, spread: float, seed: int = 0) -> Mixture:
@@ -66,7 +66,7 @@ def test_uniform_for_many_rows_with_noise_of_their_own(name):
 
 def test_draws_follow_noise_to_first_order():
     """How log-densities of draws move with noise is their derivative."""
-    from xdeconv.mixture import noise_draws
+    from xdeconv.mixture.outliers import noise_draws
 
     model, rng = MODELS["five dimensions"], np.random.default_rng(0)
     view = like_noise._view(model._components(), np.arange(5))
@@ -147,7 +147,7 @@ def test_views_of_few_rows_and_of_none():
     X[:3, 1] = 2.0
     p = model.outlier(X)
     assert (p[400:] == 1).all()
-    assert [len(part) for part in tail._views(Batch.from_arrays(X))] == [397]
+    assert [len(part) for part in p_value._views(Batch.from_arrays(X))] == [397]
     alone = model.marginal([0]).outlier(X[3:4, :1])[0]
     np.testing.assert_allclose(p[3:400], alone, rtol=0.1)
 

@@ -1,4 +1,4 @@
-"""The loops behind :mod:`xdeconv.mixture.like_noise`, compiled: draws of a mixture, and how densities move with noise.
+"""The loops behind ``like_noise``, compiled: draws of a mixture, and how densities move with noise.
 
 Draw m is component j, a vector z and a weight; with noise S it lies at x = m_j + A_j z, A_j A_j^T = T_j = V_j + S. Then
 log f(x) = log(w_j N_j(x)) + rho, of which the first term is known for every S by the determinant of T_j alone, and rho

@@ -12,17 +12,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import kernels
-from ..catalog.stream import CatalogSource
-from ..kernels.options import Options
-from ..kernels.parameters import Parameters
-from ..kernels.stats import Stats
-from ..mixture.coordinates import indices
-from ..mixture.inflation import FIRST_JITTER, Inflated, Inflation
-from ..rows import checks
-from ..rows.batch import Batch
-from ..rows.data import ArraySource, Source, View
-from ..rows.grouping import Grouping, by_values
+from ... import kernels
+from ...catalog.stream import CatalogSource
+from ...kernels.options import Options
+from ...kernels.parameters import Parameters
+from ...kernels.stats import Stats
+from ...mixture.coordinates import indices
+from ...mixture.inflation import FIRST_JITTER, Inflated, Inflation
+from ...rows import checks
+from ...rows.batch import Batch
+from ...rows.data import ArraySource, Source, View
+from ...rows.grouping import Grouping, by_values
 
 JUDGED_ROWS = 1 << 14  # of a stream, that say which coordinates have errors that differ
 ALIKE = 1e-6  # of an error, relative

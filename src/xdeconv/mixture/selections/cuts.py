@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..rows.batch import Batch
-from .background import Background, Rows, Uniform
+from ...rows.batch import Batch
+from ..background import Background, Rows, Uniform
+from .contract import Array, Chances, Kept, Population, Selecting, standard_errors
 from .intervals import Box, box
-from .selection import Array, Chances, Kept, Population, Selecting, standard_errors
 
 SUFFIX = "_over_error"
 CHUNK = 1 << 18  # pairs of a row and a component at a time
