@@ -18,6 +18,7 @@ from ..mixture.inflation import Inflated, Inflation
 from ..mixture.selections.contract import Selecting
 from ..rows.batch import Batch
 from ..rows.data import ArraySource, Source, as_source
+from ..rows.surveyed import SurveyedSource
 from ..rows.unobserved import refuse_unobserved
 from .beside.background import as_background, held_out_beside
 from .beside.inflating import choose_inflation, grouped_data, held_out_grouped
@@ -50,7 +51,7 @@ def gathered(
     data, inflation = grouped_data(data, inflation, mixture)
     if isinstance(data, Source):
         data.look_around(split=isinstance(validation, Real))
-    source = as_source(data, hold, **arrays)
+    source = SurveyedSource.of(as_source(data, hold, **arrays))
     facts = remembered(data if isinstance(data, (Source, Batch)) else source)
     if source.rows == 0:
         raise ValueError("there are no rows to fit")

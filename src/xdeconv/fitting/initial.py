@@ -138,9 +138,7 @@ def mean_noise(batch: Batch) -> np.ndarray:
 
 def _typical_noise(batch: Batch) -> np.ndarray:
     """The median variance (p,) of the noise of rows."""
-    assert batch.noise is not None
-    diagonal = [a * (a + 3) // 2 for a in range(batch.p)] if batch.full else list(range(batch.p))
-    return batch.noise[diagonal].double().median(1).values.cpu().numpy()
+    return batch.variances().double().median(1).values.cpu().numpy()
 
 
 def _without_noise(V: np.ndarray, N: np.ndarray) -> np.ndarray:

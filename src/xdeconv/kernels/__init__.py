@@ -114,10 +114,7 @@ def _for_slopes(means: Tensor, batch: Batch, options: Options) -> ModuleType:
 
 def _with_error(batch: Batch) -> Tensor:
     """Weight (p,) of the rows that observe a coordinate with an error."""
-    if batch.noise is None:
-        return torch.zeros(batch.p, dtype=torch.float64, device=batch.device)
-    lines = [a * (a + 3) // 2 for a in range(batch.p)] if batch.full else list(range(batch.p))
-    counts = ((batch.noise[lines] > 0) & ~batch.x.isnan()).double()
+    counts = ((batch.variances() > 0) & ~batch.x.isnan()).double()
     return counts.sum(1) if batch.weight is None else counts @ batch.weight.double()
 
 

@@ -51,10 +51,7 @@ def remembered(source: Source | Batch) -> dict[str, Any]:
 
 def noisy_coordinates(batch: Batch) -> list[bool]:
     """Which coordinates have errors; with a projection, all or none."""
-    if batch.noise is None:
-        return [False] * batch.d
-    diagonal = [a * (a + 3) // 2 for a in range(batch.p)] if batch.full else list(range(batch.p))
-    noisy = [bool((batch.noise[line] > 0).any()) for line in diagonal]
+    noisy = (batch.variances() > 0).any(1).tolist()
     return noisy if batch.projection is None else [any(noisy)] * batch.d
 
 

@@ -183,6 +183,12 @@ class Batch:
             return torch.tensor(float(self.n), dtype=torch.float64, device=self.device)
         return self.weight.sum(dtype=torch.float64)
 
+    def variances(self) -> Tensor:
+        """Variances of the noise (p, n or 1); zero where there is none."""
+        if self.noise is None:
+            return self.x.new_zeros(self.p, 1)
+        return self.noise[[packed_size(a) + a for a in range(self.p)]] if self.full else self.noise
+
     def covariance(self) -> Tensor:
         """Noise as dense matrices (n or 1, p, p)."""
         if self.noise is None:

@@ -2,63 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
-
-from torch import Tensor
 
 from ...mixture._mixture import Mixture
 from ...mixture.background import Background, Rows
 from ...rows import checks
 from ...rows.batch import Batch
-from ...rows.data import ArraySource, Source, View
+from ...rows.completing import Completing
+from ...rows.data import ArraySource, Source
 from ...system.checksums import checksum
 
 FIRST_SHARE = 0.1  # of all rows, that a background has before the first pass
 
 
 @dataclass(frozen=True)
-class BesideSource(View):
+class BesideSource(Completing):
     """A stream whose batches get the log-densities of a background as they come."""
 
     background: Background
-
-    @property
-    def read_again(self) -> bool:
-        """Compact forms of rows have no place for them."""
-        return True
-
-    @property
-    def remote(self) -> bool:
-        return self.source.remote
 
     def stamp(self) -> dict[str, Any]:
         """That of the rows, and what stands beside them."""
         return {**self.source.stamp(), "background": told(self.background)}
 
-    def arranged(self, batch_rows: int | None, seed: int) -> BesideSource:
-        """The same rows, cut otherwise."""
-        return replace(self, source=self.source.arranged(batch_rows, seed))
-
-    def batches(self, epoch: int, *, rank: int = 0, world: int = 1) -> Iterator[Batch]:
-        """One pass."""
-        return map(self._with, self.source.batches(epoch, rank=rank, world=world))
-
-    def sample(self, size: int, seed: int) -> Batch:
-        """Some rows from all over, shuffled."""
-        return self._with(self.source.sample(size, seed))
-
-    def split(self, fraction: float, seed: int) -> tuple[Source, Source]:
-        """Rows to fit, and rows to hold out."""
-        train, held = self.source.split(fraction, seed)
-        return beside(train, self.background), beside(held, self.background)
-
-    def sum(self, function: Callable[[Batch], Tensor], *, rank: int = 0, world: int = 1) -> Tensor:
-        """The sum of function(batch) over a rank's rows, where they live."""
-        return self.source.sum(lambda batch: function(self._with(batch)), rank=rank, world=world)
-
-    def _with(self, batch: Batch) -> Batch:
+    def completed(self, batch: Batch) -> Batch:
+        """A batch with its log-densities."""
         return replace(batch, background=self.background.log_density(batch))
 
 
@@ -77,9 +46,7 @@ def beside(source: Source, background: Background | None) -> Source:
     """
     if background is None or isinstance(background, Rows):
         return source
-    if isinstance(source, ArraySource):
-        return replace(source, batch=replace(source.batch, background=background.log_density(source.batch)))
-    return BesideSource(source, background)
+    return BesideSource(source, background).over(source)
 
 
 def as_background(background: Any, source: Source, given: Mixture | None) -> tuple[Source, Background | None]:

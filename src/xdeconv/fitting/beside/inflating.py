@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -21,7 +21,8 @@ from ...mixture.coordinates import indices
 from ...mixture.inflation import FIRST_JITTER, Inflated, Inflation
 from ...rows import checks
 from ...rows.batch import Batch
-from ...rows.data import ArraySource, Source, View
+from ...rows.completing import Completing
+from ...rows.data import ArraySource, Source
 from ...rows.grouping import Grouping, by_values
 
 JUDGED_ROWS = 1 << 14  # of a stream, that say which coordinates have errors that differ
@@ -65,61 +66,25 @@ def grouped_data(data: Any, inflation: Any, given: Any) -> tuple[Any, Any]:
 
 
 @dataclass(frozen=True)
-class GroupedSource(View):
+class GroupedSource(Completing):
     """A stream whose batches get their groups by one of their coordinates as they come."""
 
     grouping: Grouping
-
-    @property
-    def read_again(self) -> bool:
-        """Compact forms of rows have no place for groups."""
-        return True
-
-    @property
-    def remote(self) -> bool:
-        return self.source.remote
 
     def stamp(self) -> dict[str, Any]:
         """That of the rows, and what makes groups."""
         return {**self.source.stamp(), "group": self.grouping.as_json()}
 
-    def arranged(self, batch_rows: int | None, seed: int) -> GroupedSource:
-        """The same rows, cut otherwise."""
-        return replace(self, source=self.source.arranged(batch_rows, seed))
-
-    def batches(self, epoch: int, *, rank: int = 0, world: int = 1) -> Iterator[Batch]:
-        """One pass."""
-        return map(self._with, self.source.batches(epoch, rank=rank, world=world))
-
-    def sample(self, size: int, seed: int) -> Batch:
-        """Some rows from all over, shuffled."""
-        return self._with(self.source.sample(size, seed))
-
-    def split(self, fraction: float, seed: int) -> tuple[Source, Source]:
-        """Rows to fit, and rows to hold out."""
-        train, held = self.source.split(fraction, seed)
-        return grouped(train, self.grouping), grouped(held, self.grouping)
-
-    def sum(self, function: Callable[[Batch], Tensor], *, rank: int = 0, world: int = 1) -> Tensor:
-        """The sum of function(batch) over a rank's rows, where they live."""
-        return self.source.sum(lambda batch: function(self._with(batch)), rank=rank, world=world)
-
-    def _with(self, batch: Batch) -> Batch:
-        return with_group(batch, self.grouping)
-
-
-def with_group(batch: Batch, grouping: Grouping) -> Batch:
-    """A batch, in the user's units, with groups by one of its coordinates."""
-    assert grouping.coordinate is not None
-    index = grouping.index(batch.x[grouping.coordinate].double().cpu().numpy())
-    return replace(batch, group=torch.from_numpy(index).to(batch.device))
+    def completed(self, batch: Batch) -> Batch:
+        """A batch with its groups."""
+        assert self.grouping.coordinate is not None
+        index = self.grouping.index(batch.x[self.grouping.coordinate].double().cpu().numpy())
+        return replace(batch, group=torch.from_numpy(index).to(batch.device))
 
 
 def grouped(source: Source, grouping: Grouping) -> Source:
     """Rows with groups by one of their coordinates."""
-    if isinstance(source, ArraySource):
-        return replace(source, batch=with_group(source.batch, grouping))
-    return GroupedSource(source, grouping)
+    return GroupedSource(source, grouping).over(source)
 
 
 def with_groups_of(source: Source, inflation: Inflated | None) -> Source:
@@ -144,7 +109,7 @@ def choose_inflation(
     names = _names(rows, labels) or [f"x{a}" for a in range(rows.p)]
     _refuse_rows(rows, begun, names)
     if additive:
-        error = np.sqrt(_variances(rows).mean(1).numpy())
+        error = rows.variances().double().mean(1).sqrt().numpy()
         values = [[FIRST_JITTER * e if g in additive and a in of else 1.0 for a, e in enumerate(error)]
                   for g in range(len(begun.values))]  # fmt: skip
         begun = replace(begun, values=tuple(map(tuple, values)))
@@ -217,14 +182,6 @@ def _jittered(inflation: Inflation, grouping: Grouping | None) -> tuple[int, ...
     return found
 
 
-def _variances(rows: Batch) -> Tensor:
-    """Variances (p, n) of rows, zero where there are none."""
-    if rows.noise is None:
-        return torch.zeros(rows.p, rows.n, dtype=torch.float64)
-    lines = [a * (a + 3) // 2 for a in range(rows.p)] if rows.full else list(range(rows.p))
-    return rows.noise[lines].double().expand(-1, rows.n)
-
-
 def _refuse_rows(rows: Batch, begun: Inflated, names: Sequence[str]) -> None:
     """Refuse factors that rows cannot tell: of no errors, or of errors that are all alike."""
     if begun.projected and rows.p > rows.d:
@@ -233,7 +190,7 @@ def _refuse_rows(rows: Batch, begun: Inflated, names: Sequence[str]) -> None:
         raise ValueError("a jitter of projected rows is not known: give factors alone")
     if begun.projected and begun.grouping is not None and begun.grouping.coordinate is not None:
         raise ValueError("projected rows have no coordinates of their own to go by: give by= as an array")
-    variances, seen = _variances(rows), ~rows.x.isnan()
+    variances, seen = rows.variances().double().expand(-1, rows.n), ~rows.x.isnan()
     group = torch.zeros(rows.n, dtype=torch.int64) if len(begun.values) == 1 else begun.group_of(rows)
     for a in begun.of:
         if not bool(((variances[a] > 0) & seen[a]).any()):

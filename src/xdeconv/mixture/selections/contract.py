@@ -291,7 +291,4 @@ def refuse_rejected(selection: Selecting, batch: Batch, first: int = 0) -> None:
 
 def standard_errors(batch: Batch) -> Tensor:
     """Standard deviations (p, n or 1) of a batch's noise, float64; zero where there is none."""
-    if batch.noise is None:
-        return torch.zeros(batch.p, 1, dtype=torch.float64, device=batch.device)
-    diagonal = [a * (a + 3) // 2 for a in range(batch.p)] if batch.full else list(range(batch.p))
-    return batch.noise[diagonal].double().sqrt()
+    return batch.variances().double().sqrt()
