@@ -14,7 +14,7 @@ import torch
 from tests.catalogues import arrow_table, gaia_like
 
 import xdeconv as xd
-from xdeconv.catalog import reading, stream, surveying
+from xdeconv.catalog import reading, stream
 from xdeconv.catalog.assembling import assemble
 from xdeconv.catalog.bad_rows import bad_rows
 from xdeconv.catalog.latitudes import cosines
@@ -22,6 +22,7 @@ from xdeconv.catalog.readers import numbers
 from xdeconv.catalog.readers.parquet import ParquetTable
 from xdeconv.catalog.recipe import Deviation, Frame, Quantity, Recipe
 from xdeconv.catalog.transforms import Plain
+from xdeconv.rows import surveyed
 from xdeconv.system import threads as workers
 
 COLUMNS = ["ra", "dec", "parallax", "pmra", "pmdec", "bp_rp", "phot_g_mean_mag"]
@@ -244,7 +245,7 @@ def test_a_sample_depends_on_nothing_that_was_asked_before(path):
 def test_rows_held_out_take_nothing_from_samples_of_the_others(path, tmp_path, monkeypatch):
     """Rows chosen by the hash that holds others out would all be held out themselves."""
     pq.write_table(pq.read_table(path), tmp_path / "one.parquet", row_group_size=7000)
-    monkeypatch.setattr(surveying, "SURVEY_ROWS", 100)
+    monkeypatch.setattr(surveyed, "SURVEY_ROWS", 100)
     monkeypatch.setattr(stream, "SURVEY_ROWS", 100)
     for seed in (0, 1):
         train, _ = xd.open(tmp_path / "one.parquet", COLUMNS[:2], memory=False).split(0.5, seed)

@@ -25,7 +25,7 @@ class Blocks(xd.Source):
     dim = 2
 
     def __init__(self, X, error=None):
-        self.X, self.error, self.passes = X, error, 0
+        self.X, self.error, self.passes, self.read = X, error, 0, 0
 
     @property
     def rows(self):
@@ -35,6 +35,7 @@ class Blocks(xd.Source):
         self.passes += rank == 0
         for start in range(BLOCK * rank, self.rows, BLOCK * world):
             some = slice(start, start + BLOCK)
+            self.read += len(self.X[some])
             yield xd.Batch.from_arrays(self.X[some], error=None if self.error is None else self.error[some])
 
 
@@ -123,6 +124,32 @@ def test_a_sample_is_from_all_over():
     np.testing.assert_array_equal(source.sample(200, seed=0).x, sample.x)
 
 
+WORDS = [{}, {"batch_rows": 100}, {"inflation": xd.Inflation()}, {"validation": 0.2}]
+
+
+@pytest.mark.parametrize("words", WORDS, ids=str)
+def test_rows_are_read_once_before_the_first_pass(words):
+    """Counts, weights, the frame, the start and every search come from one reading; a stamp looks at one block."""
+    source, readings = Blocks(*two_groups()), []
+    xd.fit(source, 2, epochs=2, tol=0, callback=lambda record: readings.append(source.read), **words)
+    held_out = "validation" in words  # whose rows are gone through in every pass, and have a stamp of their own
+    assert readings[0] == N + BLOCK + N + held_out * (BLOCK + N)
+    assert readings[1] - readings[0] == N + held_out * N
+
+
+def test_samples_that_cost_no_pass_are_its_own():
+    class Known(Blocks):
+        cheap_samples, asked = True, 0
+
+        def sample(self, size, seed):
+            self.asked += 1
+            return super().sample(size, seed)
+
+    source = Known(*two_groups())
+    xd.fit(source, 2, epochs=2)
+    assert source.asked > 1
+
+
 @pytest.mark.slow
 def test_minibatches(method):
     X, error = two_groups()
@@ -199,7 +226,7 @@ def test_a_machine_without_a_gpu(method, monkeypatch):
     kept = xd.fit(source, cache="host", **settings)
     same(kept.mixture, plain.mixture, rtol=1e-9, atol=1e-9)
     assert any("kept in host memory" in note for note in kept.notes)
-    assert source.passes <= 5  # how compact rows are, the frame, and keeping them; the 20 passes read nothing
+    assert source.passes <= 3  # the survey, a stamp, and keeping them; the 20 passes read nothing
     for words in ({"device": "cuda"}, {"cache": "device"}):
         with pytest.raises(ValueError, match=r"CUDA device|on a GPU"):
             xd.fit(Blocks(X, error), **settings, **words)

@@ -16,6 +16,7 @@ from ..rows.cutting import permutation
 from ..rows.data import ArraySource, Source
 from ..rows.grouping import Grouping
 from ..rows.prefetch import prefetched_to
+from ..rows.surveyed import SURVEY_ROWS
 from ..system import streams
 from ..system.ranks import world
 from . import finding
@@ -26,7 +27,7 @@ from .reading import Blocks, Place, Reader, shared_out
 from .reading import rows_of as rows_of_batch
 from .recipe import Frame, Recipe
 from .remembering import as_json
-from .surveying import SURVEY_ROWS, survey, survey_two
+from .surveying import survey, survey_two
 from .tally import Tally
 
 if TYPE_CHECKING:
@@ -102,6 +103,10 @@ class CatalogSource(Source):
     @property
     def read_again(self) -> bool:
         return self.memory is False or self.recipe.group is not None  # compact forms have no place for groups
+
+    @property
+    def cheap_samples(self) -> bool:
+        return True
 
     @property
     def remote(self) -> bool:

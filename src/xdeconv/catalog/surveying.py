@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..rows.batch import Batch
+from ..rows.surveyed import SEED, reserve_rows, reserve_share
 from ..system.ranks import from_all, rank, world
 from ..system.streams import in_order
 from .blocks import Block, Part, join
@@ -20,11 +21,6 @@ from .reading import Blocks, Reader
 from .recipe import floats
 from .tally import Tally
 
-SURVEY_ROWS = 1 << 17  # of the largest sample that comes from the reserve
-LEAST, MOST = 2.4, 4.0  # times as many rows the reserve may have, at least and at most
-RESERVE_BYTES = 1 << 27  # that it may take, where that is no less than the least
-SHARE = 0.75  # of what the reserve may have that is aimed at, where rows are counted, so that it seldom has too many
-SEED = 6_700_417  # of the reserve: nobody else's, so that rows held out by a hash are no other part of it
 Streams = Sequence[Callable[[], Iterator[Blocks]]]
 Place = tuple[int, int]  # of a block: its piece, and its first row there
 
@@ -55,7 +51,7 @@ class Survey:
             self.rows + other.rows, self.weight + other.weight, self.empty + other.empty,
         )  # fmt: skip
         self.candidates += map(self._thinned, other.candidates)  # by what is known now, whatever the thread knew
-        while sum(block.n for block in self.candidates) > most_rows(self.reader):
+        while sum(block.n for block in self.candidates) > reserve_rows(len(self.reader.columns)):
             self.share /= 2
             self.candidates = [block for block in map(self._thinned, self.candidates) if block.n]
 
@@ -93,7 +89,7 @@ def survey(reader: Reader, rows: int | None, batch_rows: int, together: bool = F
     """One pass over the rows; ``rows`` is how many there are, where that is known."""
 
     def mine() -> Findings:
-        result = Survey(reader, _share(reader, rows))
+        result = Survey(reader, reserve_share(len(reader.columns), rows))
         for part in in_order(_streams(reader, batch_rows, together), result.look):
             result.add(part)
         return result.findings()
@@ -105,7 +101,7 @@ def survey_two(
     whole: Reader, train: Reader, held: Reader, rows: int | None, batch_rows: int, together: bool = False
 ) -> list[Batch]:
     """The same of rows to fit, with the rows held out beside them, in one pass: their batches."""
-    result = Survey(train, _share(train, rows))
+    result = Survey(train, reserve_share(len(train.columns), rows))
 
     def both(blocks: Blocks) -> tuple[Survey, Place, Batch]:
         ours = [train.thinned(block) for block in blocks]
@@ -142,13 +138,3 @@ def _conclude(reader: Reader, parts: Sequence[Findings]) -> None:
             reader.tally.add(reader.key, part.tally)
     result.finish()
     reader.refuse_gaps()
-
-
-def most_rows(reader: Reader) -> float:
-    """Rows that a reserve may have: more of few columns."""
-    fitting = RESERVE_BYTES / (8 * max(len(reader.columns), 1))
-    return SURVEY_ROWS * float(np.clip(fitting / SURVEY_ROWS, LEAST, MOST))
-
-
-def _share(reader: Reader, rows: int | None) -> float:
-    return 1.0 if rows is None else min(1.0, SHARE * most_rows(reader) / max(rows, 1))

@@ -180,6 +180,10 @@ class ArraySource(Source):
         return self.batch.log_prior is not None
 
     @property
+    def cheap_samples(self) -> bool:
+        return True
+
+    @property
     def resident_bytes(self) -> int:
         """In float64, whatever they are in."""
         tensors = (self.batch.x, self.batch.noise, self.batch.projection, self.batch.weight)
@@ -322,6 +326,10 @@ class View(Source):
     def read_again(self) -> bool:
         return self.source.read_again
 
+    @property
+    def weighed(self) -> tuple[float, float] | None:
+        return self.source.weighed
+
     def look_around(self, *, split: bool = False) -> None:
         """Find out about the rows, on every rank."""
         self.source.look_around(split=split)
@@ -367,6 +375,10 @@ class PartSource(View):
     @property
     def rows(self) -> int:
         return self.count
+
+    @property
+    def weighed(self) -> None:
+        """Nobody has weighed a part."""
 
     def batches(self, epoch: int, *, rank: int = 0, world: int = 1) -> Iterator[Batch]:
         """One pass: every rank reads all rows, because only their places tell which are wanted."""

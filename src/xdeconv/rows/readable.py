@@ -76,6 +76,11 @@ class Readable(ABC):
         return False
 
     @property
+    def cheap_samples(self) -> bool:
+        """Whether a sample costs less than a pass; otherwise one reading serves all samples of a fit."""
+        return False
+
+    @property
     def remote(self) -> bool:
         """Whether the rows live elsewhere and :meth:`sum` sends the work there."""
         return False
