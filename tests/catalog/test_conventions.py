@@ -185,6 +185,7 @@ def test_what_cannot_be_remembered_is_refused(path, tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_the_command_needs_no_columns_for_a_store(path, tmp_path):
     from typer.testing import CliRunner
 

@@ -285,6 +285,7 @@ def test_prepare(folder, call):
     assert call("prepare", folder / "stars.parquet")[0] == 2
 
 
+@pytest.mark.slow
 def test_simulate(folder, call):
     assert call("simulate", "gaia", "--rows", 1000, "--seed", 3, "-o", folder / "sim.parquet")[0] == 0
     assert pq.read_metadata(folder / "sim.parquet").num_rows == 1000

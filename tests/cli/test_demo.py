@@ -79,6 +79,7 @@ def _gain_of(truth: xd.Mixture, sky: demo.Velocities) -> float:
     return score(truth) - score(one_gaussian(truth))
 
 
+@pytest.mark.slow
 def test_one_gaussian_gains_nothing_from_more_components():
     sky = simulated(uv([1.0], [(-10.0, -20.0)], [400.0]))
     assert demo.predict_other(sky, demo.Settings(epochs=10, starts=1, moves="none")).gain < 0.005
@@ -105,6 +106,7 @@ def test_the_search_is_what_the_demo_uses():
     assert demo.Settings().moves == "auto"
 
 
+@pytest.mark.slow
 def test_files_are_written(found):
     result, _ = found
     model = xd.load(result.model)

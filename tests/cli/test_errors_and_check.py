@@ -42,6 +42,7 @@ def test_errors_are_printed_written_and_drawn(folder, call):
     assert call("errors", "m.safetensors", "rows.parquet", "--picture", "bands.txt")[0] == 2
 
 
+@pytest.mark.slow
 def test_check_prints_one_verdict_per_coordinate(folder, call):
     code, out, err = call("check", "m.safetensors", "rows.parquet", "--bins", "2")
     assert code == 0, err

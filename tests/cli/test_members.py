@@ -124,6 +124,7 @@ def test_a_field_in_another_order_is_the_same_field(here, call):
     np.testing.assert_allclose(columns("turned.parquet")["p_member"], columns("field.parquet")["p_member"], rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_background_by_one_command(here, call):
     box = ("--background", "x=-8:8,y=-8:8")
     assert call("fit", "rows.parquet", "-c", "x,y", "-k", "1", "-o", "m.safetensors", *box)[0] == 0
@@ -151,6 +152,7 @@ def test_boxes_that_make_no_sense(here, call, box):
     assert not (here / "m.safetensors").exists()
 
 
+@pytest.mark.slow
 def test_inflation_by_one_command(here, call):
     words = ("fit", "rows.parquet", "-c", "x,y", "-k", "1", "-o", "m.safetensors", "--force")
     code, _, err = call(*words, "--inflation", "all")
@@ -180,6 +182,7 @@ def test_tails_by_one_command(here, call):
     assert call(*words, "--force", "--tails", "many")[0] == 2
 
 
+@pytest.mark.slow
 def test_cuts_are_words_of_the_command(call, tmp_path):
     """The model says what was cut, and the score is given that rows were kept."""
     rng = np.random.default_rng(0)

@@ -134,6 +134,7 @@ def stream(batches, n=500):
         yield X, error
 
 
+@pytest.mark.slow
 def test_partial_fit_learns_from_a_stream():
     *seen, (X, error) = stream(31)
     model, scores = XDGMM(2, random_state=0), []

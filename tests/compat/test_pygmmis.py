@@ -11,6 +11,7 @@ def kept(X):
     return ((X > 0) & (X < 10)).all(axis=1) & (((X - [6.5, 6.0]) ** 2).sum(axis=1) > 4.0)
 
 
+@pytest.mark.slow
 def test_a_box_with_a_hole_a_background_and_noise():
     rng = np.random.RandomState(3)
     truth = pygmmis.GMM(2, 2)

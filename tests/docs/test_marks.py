@@ -3,6 +3,8 @@
 import ast
 from pathlib import Path
 
+import pytest
+
 TESTS = Path(__file__).parents[1]
 STARTS = {"subprocess", "Popen", "multiprocessing"}
 
@@ -37,6 +39,7 @@ def unmarked(path: Path) -> list[str]:
     return [] if marked(tree) else [name for name in wanted if not marked(functions(tree)[name])]
 
 
+@pytest.mark.slow
 def test_what_starts_a_process_is_marked():
     found = {str(path.relative_to(TESTS)): unmarked(path) for path in TESTS.rglob("test_*.py")}
     assert not {name: tests for name, tests in found.items() if tests}

@@ -89,6 +89,7 @@ def test_a_field_model_is_held():
     assert result.mixture.background is field
 
 
+@pytest.mark.slow
 def test_streams_and_files(tmp_path):
     X, S = rows(4000)
     table = pandas.DataFrame({"x": X[:, 0], "y": X[:, 1], "x_error": np.sqrt(S[:, 0]), "y_error": np.sqrt(S[:, 1])})
@@ -104,6 +105,7 @@ def test_streams_and_files(tmp_path):
     check(batches.mixture, weight=0.05, width=0.3)
 
 
+@pytest.mark.slow
 def test_resuming_ends_at_the_same_bits(tmp_path):
     X, S = rows(800)
     whole = xd.fit(X, 2, noise=S, background=BOX, epochs=12, tol=0)

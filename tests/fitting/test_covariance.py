@@ -58,7 +58,7 @@ def test_the_right_structure_wins_on_rows_held_out():
     assert scores["low-rank:1"] > scores["diagonal"] > scores["spherical"]
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("word", WORDS[1:])
 @pytest.mark.parametrize("method", [None, xd.SGD()])
 def test_batches(word, method):
@@ -87,6 +87,7 @@ def test_bic_counts_them():
     assert record.score == pytest.approx(-2 * len(X) * pick.result.loglik + n * np.log(len(X)), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_resume_gives_the_same_bits(tmp_path):
     for word in WORDS[1:]:
         path = tmp_path / f"{word[:4]}.checkpoint"

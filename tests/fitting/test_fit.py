@@ -151,6 +151,7 @@ def test_missing_column_is_a_dropped_column_and_the_limit_of_huge_variance():
     np.testing.assert_allclose(vague.covariances, dropped.covariances, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_projection_recovers_the_latent_density():
     rng = np.random.default_rng(5)
     truth = xd.Mixture([0.6, 0.4], [[0.0, 0.0, 0.0], [3.0, -3.0, 3.0]], [np.eye(3), 0.3 * np.eye(3)])
@@ -198,6 +199,7 @@ def test_tolerance_stops_and_zero_never_does():
     assert len(strict.history) == len(loose.history) + 10
 
 
+@pytest.mark.slow
 def test_restarts_keep_the_best_and_leak_nothing():
     X, S = noisy_rows(400, seed=10)
     start = xd.initial.Start(centers="random", covariances="identity")
@@ -274,6 +276,7 @@ def test_bad_calls_are_refused(call, message, monkeypatch):
         call(X, S)
 
 
+@pytest.mark.slow
 def test_duplicated_rows_without_noise_are_met_with_a_small_prior_and_said():
     X = np.repeat(np.arange(4.0)[:, None], 10, axis=0) * np.ones((1, 2))
     plain = xd.fit(X, 4, epochs=50)

@@ -77,7 +77,7 @@ def test_plain_em_never_falls_with_diagonal_errors():
     assert np.diff([e.loglik for e in result.history]).min() > -1e-12
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -97,6 +97,7 @@ def test_it_works_with_everything_else(settings):
     np.testing.assert_allclose(mixture.inflation.factors, [[1.4, 1.2]], rtol=0.08)
 
 
+@pytest.mark.slow
 def test_projections_have_factors_of_their_observed_values():
     rng = np.random.default_rng(4)
     n = 6000
@@ -153,6 +154,7 @@ def test_groups_by_an_array_a_coordinate_and_a_column(tmp_path):
     assert mixture.marginal(["x"]).inflation.factors.shape == (3, 1)
 
 
+@pytest.mark.slow
 def test_jitter_of_a_group_is_found():
     X, s = rows(8000, 7, (1.0, 1.0))
     survey = np.arange(8000) % 2

@@ -53,6 +53,7 @@ def test_the_density_of_all_rows_comes_out(name):
     assert ("draws" in " ".join(result.notes)) == callable(selection)
 
 
+@pytest.mark.slow
 def test_converged_means_that_nothing_is_left():
     short = fitted(PLAIN, ABOVE)
     long = fitted(PLAIN, ABOVE, mixture=short.mixture, tol=1e-6)
@@ -93,6 +94,7 @@ def test_float32_and_weights_and_units():
     assert abs((spread(other.mixture)[0] - 5) / 1000 - spread(double.mixture)[0]) < 0.003
 
 
+@pytest.mark.slow
 def test_three_dimensions_with_correlated_noise_and_two_cuts():
     rng = np.random.default_rng(3)
     A = rng.normal(size=(3, 3))
@@ -129,6 +131,7 @@ def test_beside_a_background_and_with_tails():
     assert abs(result.mixture.means[0, 0]) < 0.12
 
 
+@pytest.mark.slow
 def test_a_function_beside_a_background_finds_what_the_cut_does():
     field = xd.Uniform([0.0, 0.0], [10.0, 10.0])
     truth = xd.Mixture([1.0], [[3.0, 5.0]], [np.eye(2)], background=field, background_weight=0.4)

@@ -71,7 +71,7 @@ def test_every_kind_equals_the_reference(name, dtype, options):
     check(problem(**({"n": 37, "k": 5, "d": 19, "seed": 60} | KINDS[name])), dtype, options)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("d", [17, 18, 19, 20, 21, 25, 31, 32, 33, 47, 50, 64, 65, 100, 127, 128])
 def test_every_size_of_a_block(d):
     """Each way in which a dimension can fill its last block, with full and other noise and with missing values."""
@@ -81,6 +81,7 @@ def test_every_size_of_a_block(d):
     check(problem(n=21, k=6, d=d, missing=0.2, seed=d), torch.float64, options)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("d", "p"), [(17, 128), (128, 17), (128, 128), (5, 40), (40, 5), (30, 29)])
 def test_projections_between_sizes(d, p):
     check(problem(n=9, k=4, d=d, p=p, projection="dense", missing=0.2, seed=61), torch.float64, ON)
@@ -117,6 +118,7 @@ def test_extreme_rows_stay_finite_and_right(dtype):
         assert float(stats.q.sum()) == pytest.approx(24, rel=1e-5)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", [{}, {"noise": "shared"}, {"missing": 0.3}, {"p": 18, "projection": "dense"}])
 @pytest.mark.parametrize("dtype", NUMBERS)
 def test_tiny_and_huge_determinants(kind, dtype):

@@ -131,7 +131,7 @@ class Largest(TorchDispatchMode):
         return made
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", [{"missing": 0.2}, {"p": 10, "projection": "dense"}, {"prior": "rows", "weight": True}]
 )

@@ -150,7 +150,7 @@ def is_of_frame(structure, V) -> bool:
     return torch.allclose(structure.nearest(V, torch.ones(len(V), dtype=V.dtype)).V, V, rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("word", WORDS)
 def test_acceleration_ends_where_em_does(word):
     start = EM(covariance=word).mixture(run(EM(covariance=word), CORRELATED, 10)[0])

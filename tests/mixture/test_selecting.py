@@ -113,6 +113,7 @@ def test_a_uniform_background_is_selected_too():
     np.testing.assert_allclose(mixture.kept_probability(np.full((2, 2), 4.0), error=error), exact, atol=0.003)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["errors", "two"])
 def test_drawn_chances_are_those_of_the_closed_form(name):
     """With noise of every row's own, gaps of a coordinate that is not cut, a background, and weights."""
@@ -150,6 +151,7 @@ def test_noise_that_depends_on_the_true_value():
     np.testing.assert_allclose(mixture.kept_probability([[2.0], [3.0]], selection=selection), exact, rtol=2e-3)
 
 
+@pytest.mark.slow
 def test_score_is_a_density_of_what_was_kept():
     mixture = xd.Mixture([1.0], [[1.0]], [[[1.0]]], selection=xd.Cut(0, above=0.5))
     x = np.linspace(0.5, 8, 4001)
@@ -161,6 +163,7 @@ def test_score_is_a_density_of_what_was_kept():
     assert abs(np.sum(density) * (x[1] - x[0]) - 1) < 0.01
 
 
+@pytest.mark.slow
 def test_draws_of_what_a_survey_sees():
     mixture = xd.Mixture([1.0], [[1.0]], [[[1.0]]], labels=["x"], selection=xd.Cut("x_over_error", above=2))
     error = np.random.default_rng(0).uniform(0.2, 1.0, size=(5000, 1))

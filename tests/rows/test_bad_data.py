@@ -149,6 +149,7 @@ def test_a_column_that_is_all_missing(path):
     assert right.history[0].loglik == pytest.approx(result.loglik, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_null_identifiers_stay_null(path, tmp_path):
     ids = pa.array([None if i % 7 == 0 else 2**62 + i for i in range(N)], pa.int64())
     pq.write_table(pa.table({**COLUMNS, "id": ids}), path)

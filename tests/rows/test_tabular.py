@@ -129,6 +129,7 @@ def frame(**columns):
     return pandas.DataFrame({"a": X[:, 0], "b": X[:, 1], "a_error": ERROR[:, 0], "b_error": ERROR[:, 1], **columns})
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("way", ["{}", "{}_error", "e_{}"])
 def test_errors_whose_names_follow_those_of_the_rows_follow_their_order(way):
     errors = frame()[["b_error", "a_error"]].set_axis([way.format("b"), way.format("a")], axis=1)

@@ -43,6 +43,7 @@ def test_broad_trials_are_for_projected_rows_and_few_components():
     assert not fits(Batch.from_arrays(np.zeros((4, 2))), 2)
 
 
+@pytest.mark.slow
 def test_the_search_ends_above_the_truth_from_bad_starts():
     batch = projected(1500)
     found = exploring.explore(batch, 5, at_random, Moves(), np.random.default_rng(0))
@@ -51,6 +52,7 @@ def test_the_search_ends_above_the_truth_from_bad_starts():
     assert found.sound
 
 
+@pytest.mark.slow
 def test_velocities_of_stars_end_higher_than_by_trials_with_the_others_held(monkeypatch):
     """5,000 stars of Hipparcos, k = 8: 5 to 52 nats higher from each of four seeds."""
     sky = hipparcos.nearby_main_sequence(hipparcos.read())
@@ -69,6 +71,7 @@ def test_velocities_of_stars_end_higher_than_by_trials_with_the_others_held(monk
     assert broad > value() + 2
 
 
+@pytest.mark.slow
 def test_a_prior_counts_and_weights_sum_to_one():
     batch, prior = projected(800), xd.Prior(w=0.5)
     found = explore_broadly(at_random, batch, 5, Moves(starts=1, sweeps=1), np.random.default_rng(0), Aim(prior))

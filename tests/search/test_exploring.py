@@ -124,6 +124,7 @@ def test_a_start_that_cannot_be_judged_is_left_out(monkeypatch):
     assert total_log_prob(found.parameters, batch) > total_log_prob(truth, batch)
 
 
+@pytest.mark.slow
 def test_searches_side_by_side_find_the_same_for_any_number_of_threads(monkeypatch):
     batch, truth = separated_rows()
     alike = truth._replace(means=truth.means[[0, 0, 0]])  # only moves lead out

@@ -23,6 +23,7 @@ def found():
     return bootstrap(X, mixture, draws=60, noise=NOISE, tol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_standard_error_of_a_mean_is_the_textbooks():
     rows = np.random.default_rng(0).normal(3.0, 2.0, size=(500, 1))
     found = bootstrap(rows, fit(rows, 1).mixture, draws=200, epochs=2).standard_errors()
@@ -78,6 +79,7 @@ def test_conditional_bands(found):
         found.conditional({"a": 0.0}, "a", grid)
 
 
+@pytest.mark.slow
 def test_scores_of_all_draws(found):
     scores = found.score(X, noise=NOISE)
     assert scores.shape == (60,)
@@ -155,6 +157,7 @@ def test_a_band_is_drawn(found):
     assert len(ax.lines) == len(ax.collections) == 1
 
 
+@pytest.mark.slow
 def test_what_draws_leave_undetermined_is_named_and_draws_that_stop_early_are_counted(caplog):
     noise = np.tile([0.04, 100.0], (600, 1))
     truth = xd.Mixture([1.0], [[0.0, 0.0]], [np.diag([1.0, 1.0])], labels=["wide", "thin"])

@@ -64,6 +64,7 @@ def test_curvature_and_scatter_are_differences_of_the_sums(kind, fixed, prior):
     torch.testing.assert_close(there.J, S.T @ S, rtol=0, atol=1e-12)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("prior", [None, xd.Prior(w=0.3, c=2.0, concentration=1.5)], ids=["plain", "prior"])
 @pytest.mark.parametrize("tails", [None, xd.StudentT(4.0), xd.StudentT(4.0, fitted=True)], ids=["none", "nu", "fitted"])
 @pytest.mark.parametrize("background", [False, True])
@@ -98,6 +99,7 @@ def test_curvature_and_scatter_with_a_background_and_tails(background, tails, pr
     torch.testing.assert_close(there.J, S.T @ S, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_errors_of_a_background_and_of_tails_are_those_of_refits(monkeypatch):
     """Weight of a background far from the components: binomial. All others: within the scatter of 60 refits."""
     rng = np.random.default_rng(3)

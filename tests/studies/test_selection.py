@@ -239,6 +239,7 @@ def test_numbers_that_noise_hides_are_not_put_right():
         np.testing.assert_allclose(away[1] - away[0], told / 2 * lacking, atol=1e-15)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wider", [None, xd.Inflation()], ids=["errors as quoted", "errors inflated"])
 def test_two_noisy_components_are_not_forty(wider):
     """Of 40 components noise hides most free numbers: what all would cost must not be held in their favour."""
@@ -252,7 +253,7 @@ def test_two_noisy_components_are_not_forty(wider):
         assert abs(found.result.mixture.inflation.factors[0, 0] - 1.3) < 0.3
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
     [
