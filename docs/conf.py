@@ -1,17 +1,12 @@
 """Sphinx: pages in MyST, executed when built; API from numpydoc docstrings; the command line from its own --help."""
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent / "_ext"))
-
 import xdeconv
 
 project = "xdeconv"
 author = "the xdeconv authors"
 version = release = xdeconv.__version__
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax", "command_help"]
-exclude_patterns = ["_build", "_ext"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
+exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"xdeconv {version}"
 

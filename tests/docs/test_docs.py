@@ -88,12 +88,12 @@ def test_every_public_name_is_documented(name):
 @pytest.mark.parametrize("command", list(typer.main.get_command(cli.app).commands))
 def test_every_command_is_documented(command):
     assert f"\n## {command}\n" in text("cli.md")
-    assert f"```{{command-help}} {command}\n" in text("cli.md")
+    assert f'\nprint_help("{command}")\n' in text("cli.md")
 
 
 def test_no_command_is_documented_that_does_not_exist():
     known = typer.main.get_command(cli.app).commands
-    assert set(re.findall(r"\{command-help\} (\S+)", text("cli.md"))) == set(known)
+    assert set(re.findall(r'print_help\("(\S+)"\)', text("cli.md"))) == set(known)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
