@@ -117,7 +117,7 @@ class Expression:
 
 
 @dataclass(frozen=True)
-class Condition(Expression):
+class Condition:
     """A condition on rows; what is not a comparison, a flag or several of them is refused.
 
     >>> x = np.array([0.2, 0.9, np.nan])
@@ -125,14 +125,25 @@ class Condition(Expression):
     [True, True, False]
     """
 
+    text: str
+
     def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_condition(self.tree, self.text)
+        _check_condition(self.expression.tree, self.text)
+
+    @cached_property
+    def expression(self) -> Expression:
+        """What is asked of the columns."""
+        return Expression(self.text)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns it reads, in the order of their first mention."""
+        return self.expression.names
 
     def mask(self, columns: Columns) -> Array:
         """The rows where it is known to hold."""
         with np.errstate(all="ignore"):
-            true, known = _truth(self.tree, columns)
+            true, known = _truth(self.expression.tree, columns)
         rows = len(next(iter(columns.values()))) if columns else 1
         return np.array(np.broadcast_to(np.logical_and(true, known), (rows,)))
 

@@ -27,15 +27,19 @@ ROW_TENSORS = ("x", "noise", "projection", "weight", "label", "log_prior", "back
 
 @dataclass
 class Steps:
-    """Updates one after the other, and the weight and log-likelihood of the rows that they saw."""
+    """Updates one after the other, and the weight and log-likelihood of the rows that they saw.
+
+    ``held`` says whether the rows are in memory; with a recording, batches of its size are replayed.
+    """
 
     method: Method
     total: float
     options: Options
     device: torch.device
-    recorded: bool = False
+    held: bool = False
     carried: Carried = NOTHING
     selected: Selected | None = None
+    recording: Recording | None = None
     rows: Tensor = field(init=False)
     loglik: Tensor = field(init=False)
 
@@ -49,7 +53,13 @@ class Steps:
         self.loglik.zero_()
 
     def step(self, state: Any, batch: Batch) -> Any:
-        """The state after one batch."""
+        """The state after one batch, which is replayed if it can be."""
+        if self.recording is None or batch.n != self.recording.size:
+            return self.computed(state, batch)
+        return self.recording.replayed(self, state, batch)
+
+    def computed(self, state: Any, batch: Batch) -> Any:
+        """The state after one batch, computed plainly."""
         return self._updated(state, self._sums(state, batch))
 
     def _sums(self, state: Any, batch: Batch) -> Stats:
@@ -85,20 +95,18 @@ class Steps:
 
 
 @dataclass
-class GraphSteps(Steps):
-    """The same for batches of one size on a GPU: launches are recorded once and replayed."""
+class Recording:
+    """An update of batches of one size on a GPU, whose launches are recorded once and replayed."""
 
-    size: int = 0
+    size: int
     graph: torch.cuda.CUDAGraph | None = None
     batch: Batch | None = None
     state: Any = None
 
-    def step(self, state: Any, batch: Batch) -> Any:
-        """The state after one batch; odd sizes are done plainly."""
-        if batch.n != self.size:
-            return super().step(state, batch)
+    def replayed(self, steps: Steps, state: Any, batch: Batch) -> Any:
+        """The state after one batch of the size."""
         if self.graph is None:
-            self._record(state, batch)
+            self._record(steps, state, batch)
         elif state is not self.state:
             _overwrite(self.state, state)
         assert self.graph is not None
@@ -110,31 +118,31 @@ class GraphSteps(Steps):
         self.graph.replay()
         return self.state
 
-    def _record(self, state: Any, batch: Batch) -> None:
+    def _record(self, steps: Steps, state: Any, batch: Batch) -> None:
         """Warm up on a side stream, undo what that changed, and record one update."""
         changes: dict[str, Any] = {name: t.clone() for name in ROW_TENSORS if (t := getattr(batch, name)) is not None}
         self.batch = replace(batch, **changes)
-        self.state = self.method.owned(state)
+        self.state = steps.method.owned(state)
         kept = {name: tensor.detach().clone() for name, tensor in self.state.tensors().items()}
-        counted = self.rows.clone(), self.loglik.clone()
-        side = torch.cuda.Stream(self.device)
-        side.wait_stream(torch.cuda.current_stream(self.device))
+        counted = steps.rows.clone(), steps.loglik.clone()
+        side = torch.cuda.Stream(steps.device)
+        side.wait_stream(torch.cuda.current_stream(steps.device))
         with torch.cuda.stream(side):
             for _ in range(WARM_UPS):
-                self._update()
-        torch.cuda.current_stream(self.device).wait_stream(side)
+                self._update(steps)
+        torch.cuda.current_stream(steps.device).wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            self._update()
+            self._update(steps)
         for name, tensor in self.state.tensors().items():
             tensor.copy_(kept[name]) if name in kept else tensor.zero_()
-        self.rows.copy_(counted[0])
-        self.loglik.copy_(counted[1])
+        steps.rows.copy_(counted[0])
+        steps.loglik.copy_(counted[1])
         self.graph = graph
 
-    def _update(self) -> None:
+    def _update(self, steps: Steps) -> None:
         assert self.batch is not None
-        _overwrite(self.state, super().step(self.state, self.batch))
+        _overwrite(self.state, steps.computed(self.state, self.batch))
 
 
 def make_steps(
@@ -143,9 +151,9 @@ def make_steps(
 ) -> Steps:  # fmt: skip
     """Replayed steps where they help and can be recorded: rows held on one GPU, a method whose update can be."""
     plain = device.type != "cuda" or size is None or not held or joined() or not method.recordable
-    if plain or carried != NOTHING or selected is not None or size is None:
-        return Steps(method, total, options, device, held, carried, selected)
-    return GraphSteps(method, total, options, device, held, size=size)
+    plain = plain or carried != NOTHING or selected is not None
+    recording = None if plain or size is None else Recording(size)
+    return Steps(method, total, options, device, held, carried, selected, recording)
 
 
 def _overwrite(state: State, values: State) -> None:

@@ -91,7 +91,7 @@ class Workspace:
         beside = None if plan.background is None else plan.background.transformed(-shift / scale, 1 / scale)
         inside = plan.selection.transformed(-shift / scale, 1 / scale)
         selected = Selected.of(inside, beside, proposal, size, seed, plan.device)
-        steps = None if self.steps is None else replace(self.steps, selected=selected)
+        steps = None if self.steps is None else replace(self.steps, selected=selected, recording=None)
         return replace(self, selected=selected, steps=steps)
 
     @property
@@ -111,7 +111,7 @@ class Workspace:
         if steps is not None:
             rows, carried = self.plan.batch_rows, self.carried
             steps = make_steps(
-                method, self.total, steps.options, steps.device, rows, steps.recorded, carried, self.selected
+                method, self.total, steps.options, steps.device, rows, steps.held, carried, self.selected
             )
         return replace(self, method=method, steps=steps)
 

@@ -29,7 +29,7 @@ from ..fitting.choosing.walking import ladder
 from ..methods import described
 from ..mixture.background import Background
 from ..rows.data import Source, as_source
-from .trials import Results, new_axes, show_trials
+from .trials import kept_in, new_axes, show_trials
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -233,7 +233,7 @@ def select(
     )
     settings = {"criterion": criterion, "seed": seed, "warm": warm, **judges, **source.stamp(),
                 "options": {name: _text(options[name]) for name in sorted(options) if name != "callback"}}  # fmt: skip
-    kept = Results(path=results, settings=settings)
+    kept = kept_in(results, settings)
     wanted = ladder(source.rows, source.dim) if sizes is None else sizes
     with show_trials(verbose, len(wanted) * len(parts)) as show:
         choosing = Choosing(fit, options | {"seed": seed}, parts, criterion, rule, warm, kept, show)

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,45 +26,47 @@ FORMAT = "xdeconv selection 2"
 
 
 @dataclass
-class Results(Kept):
-    """Finished trials, in a file of JSON lines if there is a path: settings, then a line for each trial."""
+class Results:
+    """A file of JSON lines: the settings of a study, then a line for each finished trial."""
 
-    path: str | os.PathLike[str] | None = None
-    settings: dict[str, Any] = field(default_factory=dict)
-    lines: list[str] = field(default_factory=list)
+    path: Path
+    lines: list[str]
 
-    def __post_init__(self) -> None:
-        self.settings = json.loads(json.dumps(self.settings))  # as a file would give them back
-        self.lines = [json.dumps({"format": FORMAT, "settings": self.settings})]
-        if self.path is None:
-            return
-        if Path(self.path).exists():
-            self._read(self.path)
-        else:
-            self._write()  # a path that cannot be written is better known before the first fit
-
-    def keep(self, trial: Trial) -> None:
+    def add(self, trial: Trial) -> None:
         """Add a trial; the file is whole at any time."""
-        super().keep(trial)
         self.lines.append(_line(trial))
-        self._write()
+        self.write()
 
-    def _write(self) -> None:
-        if self.path is not None:
-            write_atomically(self.path, ("\n".join(self.lines) + "\n").encode())
+    def write(self) -> None:
+        """Write all there is."""
+        write_atomically(self.path, ("\n".join(self.lines) + "\n").encode())
 
-    def _read(self, path: str | os.PathLike[str]) -> None:
-        try:
-            head, *lines = Path(path).read_text(encoding="utf-8").splitlines()
-            facts = json.loads(head)
-            if facts["format"] != FORMAT:
-                raise ValueError(f"its format is {facts['format']!r}, not {FORMAT!r}")
-            settings, trials = dict(facts["settings"]), [_trial(line) for line in lines]
-        except (ValueError, KeyError, TypeError) as problem:
-            raise ValueError(f"{path} does not hold the results of a selection, or is damaged: {problem}") from problem
-        refuse_other_settings(path, settings, self.settings)
-        self.lines += lines
-        self.trials = {trial.key: trial for trial in trials}
+
+def kept_in(path: str | os.PathLike[str] | None, settings: dict[str, Any]) -> Kept:
+    """Finished trials: those of a file, which takes more, or a place in memory for them."""
+    if path is None:
+        return Kept()
+    settings = json.loads(json.dumps(settings))  # as a file would give them back
+    results = Results(Path(path), [json.dumps({"format": FORMAT, "settings": settings})])
+    if not results.path.exists():
+        results.write()  # a path that cannot be written is better known before the first fit
+        return Kept(write=results.add)
+    lines, trials = _read(path, settings)
+    results.lines += lines
+    return Kept({trial.key: trial for trial in trials}, results.add)
+
+
+def _read(path: str | os.PathLike[str], settings: dict[str, Any]) -> tuple[list[str], list[Trial]]:
+    try:
+        head, *lines = Path(path).read_text(encoding="utf-8").splitlines()
+        facts = json.loads(head)
+        if facts["format"] != FORMAT:
+            raise ValueError(f"its format is {facts['format']!r}, not {FORMAT!r}")
+        theirs, trials = dict(facts["settings"]), [_trial(line) for line in lines]
+    except (ValueError, KeyError, TypeError) as problem:
+        raise ValueError(f"{path} does not hold the results of a selection, or is damaged: {problem}") from problem
+    refuse_other_settings(path, theirs, settings)
+    return lines, trials
 
 
 @contextmanager

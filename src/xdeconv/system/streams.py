@@ -9,6 +9,7 @@ would have come: nothing that a caller sees depends on the number of threads.
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -32,7 +33,7 @@ def in_order(streams: Sequence[Make[S]], function: Callable[[S], T], workers: in
     ['A', 'B', 'C']
     """
     count = workers or cores.threads()
-    shared = _Shared(streams, function, AHEAD * count)
+    shared = _Queue(streams, function, AHEAD * count)
     tasks = []
     try:
         for _ in range(count):
@@ -91,7 +92,7 @@ class _Stream(Generic[S]):
             return self.drawn - 1, item
 
 
-class _Shared(Generic[S, T]):
+class _Shared(ABC, Generic[S, T]):
     """What threads share: the streams, results that wait for their turn, and the first problem."""
 
     def __init__(self, streams: Sequence[Make[S]], function: Callable[[S], T], limit: int) -> None:
@@ -152,10 +153,9 @@ class _Shared(Generic[S, T]):
     def _readers(self, i: int) -> int:
         return self.streams[i].readers
 
+    @abstractmethod
     def _put(self, place: tuple[int, int], made: T) -> None:
-        with self.changed:
-            self.ready[place] = made
-            self.changed.notify_all()
+        """Take a result."""
 
     def _fail(self, place: tuple[int, int], problem: BaseException) -> None:
         """Keep the first problem in the order of the items; what comes after it is not worked on any more."""
@@ -171,24 +171,6 @@ class _Shared(Generic[S, T]):
             self.changed.notify_all()
 
     # What the caller does
-
-    def take(self) -> list[T] | None:
-        """The next result, in a list of one; None at the end. A problem is raised in its turn."""
-        with self.changed:
-            while True:
-                if self.problem is not None and self.stopped:
-                    self.refuse()
-                self._advance()
-                if self.place in self.ready:
-                    values = [self.ready.pop(self.place)]
-                    self.place = (self.place[0], self.place[1] + 1)
-                    self.changed.notify_all()
-                    return values
-                if self.problem is not None and self.problem[0] <= self.place:
-                    self.refuse()
-                if self.place[0] >= len(self.streams) or self.stopped:
-                    return None
-                self.changed.wait()
 
     def _advance(self) -> None:
         """Go to the next stream where all of one were taken."""
@@ -217,6 +199,33 @@ class _Shared(Generic[S, T]):
             if isinstance(stream.items, Generator):
                 stream.items.close()
             stream.items = None
+
+
+class _Queue(_Shared[S, T]):
+    """Results that the caller takes one by one, in order."""
+
+    def _put(self, place: tuple[int, int], made: T) -> None:
+        with self.changed:
+            self.ready[place] = made
+            self.changed.notify_all()
+
+    def take(self) -> list[T] | None:
+        """The next result, in a list of one; None at the end. A problem is raised in its turn."""
+        with self.changed:
+            while True:
+                if self.problem is not None and self.stopped:
+                    self.refuse()
+                self._advance()
+                if self.place in self.ready:
+                    values = [self.ready.pop(self.place)]
+                    self.place = (self.place[0], self.place[1] + 1)
+                    self.changed.notify_all()
+                    return values
+                if self.problem is not None and self.problem[0] <= self.place:
+                    self.refuse()
+                if self.place[0] >= len(self.streams) or self.stopped:
+                    return None
+                self.changed.wait()
 
 
 class _Sum(_Shared[Any, torch.Tensor]):

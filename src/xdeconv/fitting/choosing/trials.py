@@ -61,13 +61,16 @@ class Trial:
 
 @dataclass
 class Kept:
-    """Finished trials, in memory."""
+    """Finished trials, in memory; ``write`` takes each of them elsewhere, too."""
 
     trials: dict[Key, Trial] = field(default_factory=dict)
+    write: Callable[[Trial], None] | None = None
 
     def keep(self, trial: Trial) -> None:
         """Add a trial."""
         self.trials[trial.key] = trial
+        if self.write is not None:
+            self.write(trial)
 
 
 @dataclass(frozen=True)

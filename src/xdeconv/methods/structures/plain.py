@@ -63,7 +63,7 @@ class Full(Structure):
 
 
 @dataclass(frozen=True)
-class Tied(Full):
+class Tied(Structure):
     """One covariance for all components: the mean of theirs, each counted by its rows."""
 
     @property
@@ -86,12 +86,12 @@ class Tied(Full):
 
     def made(self, free: tuple[Tensor, ...], k: int, d: int) -> Covariances:
         """The same V for all."""
-        V = super().made(free, k, d).V
-        return Covariances(V.expand(k, *V.shape[1:]))
+        L = _cholesky(free[0])
+        return Covariances((L @ L.mT).expand(k, d, d))
 
     def pulled_back(self, free: tuple[Tensor, ...], G: Tensor) -> tuple[Tensor, ...]:
         """That of the sum of all G."""
-        return super().pulled_back(free, G.sum(0, keepdim=True))
+        return (_on_log_cholesky(free[0], G.sum(0, keepdim=True)),)
 
     def around(self, covariances: Covariances, information: Tensor) -> Coordinates:
         """Steps that all components take together."""

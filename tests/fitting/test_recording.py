@@ -1,0 +1,58 @@
+"""Minibatch updates that are recorded and replayed, with a stand-in for CUDA's graphs where there is no GPU."""
+
+import contextlib
+
+import numpy as np
+import pytest
+import torch
+
+import xdeconv as xd
+from xdeconv.fitting.minibatches import Recording, Steps
+from xdeconv.kernels.options import Options
+
+CPU = torch.device("cpu")
+START = xd.Mixture([0.5, 0.5], [[-1.0], [1.0]], [[[1.0]], [[1.0]]])
+
+
+class Stream:
+    def __init__(self, *_):
+        pass
+
+    def wait_stream(self, _):
+        pass
+
+
+@pytest.fixture
+def graphs(monkeypatch):
+    """CUDA as far as a recording needs it; what a replay does again is put into ``graphs["replay"]``."""
+    again = {}
+
+    class Graph:
+        def replay(self):
+            again["replay"]()
+
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", Stream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "graph", lambda *_, **__: contextlib.nullcontext())
+    return again
+
+
+@pytest.mark.parametrize("method", [xd.EM(step=0.3), xd.SGD(rate=0.02)], ids=["em", "sgd"])
+def test_replayed_updates_are_those_that_are_computed(method, graphs):
+    rows = np.random.default_rng(0).normal(size=(210, 1))
+    batches = xd.Batch.from_arrays(rows, error=np.linspace(0.1, 1.0, 210)[:, None]).chunks(50)  # the last one is odd
+    plain = Steps(method, 210.0, Options(), CPU)
+    recorded = Steps(method, 210.0, Options(), CPU, recording=Recording(50))
+    graphs["replay"] = lambda: recorded.recording._update(recorded)
+    ends = []
+    for steps in (plain, recorded):
+        steps.begin()
+        for state in steps.run(method.init(START, CPU), iter(batches)):
+            last = method.mixture(state)
+        ends.append(last)
+    np.testing.assert_allclose(ends[1].means, ends[0].means, rtol=1e-12)
+    np.testing.assert_allclose(ends[1].covariances, ends[0].covariances, rtol=1e-12)
+    assert float(recorded.rows) == float(plain.rows) == 210
+    assert float(recorded.loglik) == pytest.approx(float(plain.loglik), rel=1e-12)
