@@ -198,6 +198,7 @@ def test_plain_ra_that_wraps_or_nears_a_pole_is_warned_of(caplog):
 # Derived features
 
 
+@pytest.mark.slow
 def test_derived_features_carry_every_cross_term():
     """J C J^T against a Monte Carlo of the raw columns for features that share their inputs."""
     n = 3

@@ -89,6 +89,7 @@ def test_far_side_is_refused():
         open_catalog(gaia_like(), ["xi", "eta"], derive="tangent:230,-20").load()
 
 
+@pytest.mark.slow
 def test_covariances_of_sky_features_are_those_of_draws():
     columns = {name: v[:3] for name, v in gaia_like(missing=False).items()}
     names = ["ra", "dec", "pmra", "pmdec"]

@@ -116,6 +116,7 @@ def test_files_are_written(found):
     assert result.picture.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_page_tells_everything(found):
     result, page = found[0], " ".join(found[1].split())
     for text in ("4000", "Components", *demo.GROUPS, "nats per star", "hipparcos.png"):

@@ -43,6 +43,7 @@ def test_probabilities_are_those_of_the_true_classes():
     assert model.score(X, y, error=error) == pytest.approx(best, abs=0.01)
 
 
+@pytest.mark.slow
 def test_noise_matters():
     X, y, error = rows(2000)
     model = XDClassifier(2, random_state=0).fit(X, y, error=error)

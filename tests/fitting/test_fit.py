@@ -53,7 +53,7 @@ def test_recovery_beats_a_mixture_that_ignores_the_noise():
     assert ours - theirs > 0.2
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "batch_rows"),
     [

@@ -94,6 +94,7 @@ def test_means_at_1e8(standardize):
     np.testing.assert_allclose(moved.mixture.covariances, near.mixture.covariances, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_float32_at_1e8_is_saved_by_centring():
     X = np.random.default_rng(6).normal(size=(800, 2))
     settings = {"error": [0.5, 0.5], "epochs": 10, "tol": 0, "dtype": "float32", "seed": 0}
@@ -101,6 +102,7 @@ def test_float32_at_1e8_is_saved_by_centring():
     assert far.loglik == pytest.approx(near.loglik, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_duplicated_points_without_noise():
     X = np.repeat(np.array([[0.0, 0.0], [5.0, 5.0], [9.0, 1.0]]), 30, axis=0)
     X = np.vstack([X, np.random.default_rng(7).normal(4.0, 3.0, size=(60, 2))])

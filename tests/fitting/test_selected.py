@@ -35,7 +35,7 @@ CASES = {
 }
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_the_density_of_all_rows_comes_out(name):
     """Truth: mean 2.600, spread 1.192; the naive fit has 2.91 to 2.93."""

@@ -84,6 +84,7 @@ def test_rows_in_the_frame_of_a_fit_and_in_float32():
          factors, 1e-10)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_skipping_loses_almost_nothing():
     parameters, factors, batch = problem(20, 3, k=16, n=2000)
     spread = parameters._replace(means=4 * parameters.means)

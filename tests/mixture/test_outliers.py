@@ -64,6 +64,7 @@ def test_uniform_for_many_rows_with_noise_of_their_own(name):
     assert (p < 0.01).mean() == pytest.approx(0.01, abs=0.006)
 
 
+@pytest.mark.slow
 def test_draws_follow_noise_to_first_order():
     """How log-densities of draws move with noise is their derivative."""
     from xdeconv.mixture.outliers import noise_draws
@@ -85,6 +86,7 @@ def test_draws_follow_noise_to_first_order():
     np.testing.assert_allclose(close, ends[0], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_old_tail_is_not_uniform_where_components_overlap():
     model = MODELS["60 that overlap"]
     X = model.sample(4000, seed=4)

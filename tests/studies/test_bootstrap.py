@@ -88,6 +88,7 @@ def test_scores_of_all_draws(found):
     assert scores.max() <= best + 1e-4
 
 
+@pytest.mark.slow
 def test_draws_depend_on_the_seed_and_their_number_alone(found):
     few = bootstrap(X, found.mixture, draws=2, noise=NOISE, tol=1e-4)
     np.testing.assert_array_equal(few.means, found.means[:2])
@@ -136,6 +137,7 @@ def test_an_interrupt_returns_the_draws_so_far():
     assert len(found.mixtures) == 2
 
 
+@pytest.mark.slow
 def test_refusals(found):
     with pytest.raises(ValueError, match="draws must be"):
         bootstrap(X, TRUTH, draws=0, noise=NOISE)
@@ -151,6 +153,7 @@ def test_refusals(found):
         Bootstrap(TRUTH, (TRUTH,)).standard_errors()
 
 
+@pytest.mark.slow
 def test_a_band_is_drawn(found):
     pytest.importorskip("matplotlib")
     ax = found.marginal("a", np.linspace(-9, 9, 20)).plot()

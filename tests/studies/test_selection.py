@@ -21,7 +21,7 @@ X = TRUTH.sample(900, seed=0, noise=NOISE)
 SIZES = [1, 2, 3, 5]
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("criterion", ["held-out", "cv", "bic", "aic"])
 def test_three_components_are_found(criterion):
     rule = "one-se" if criterion in ("held-out", "cv") else "best"

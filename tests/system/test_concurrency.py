@@ -92,6 +92,7 @@ def shared_state():
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_fit_changes_nothing_that_others_share(tmp_path):
     before = shared_state()
     mixture = xd.fit(X, 2, error=ERROR, epochs=12, validation=0.2, checkpoint=tmp_path / "c").mixture
