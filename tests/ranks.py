@@ -20,6 +20,14 @@ def rows(path):
     return xd.open(path, columns=COLUMNS, memory=False, where="astrometric_params_solved > 3")
 
 
+def bright(path):
+    return xd.open(path, columns=COLUMNS, memory=False, where="astrometric_params_solved > 3 & parallax > 0.5")
+
+
+def kept(X):
+    return X[:, 0] > 0.5
+
+
 def arrays(path):
     return rows(path).load().batch
 
@@ -43,6 +51,10 @@ CASES = {
         device="cpu",
         inflation=xd.Inflation(by="phot_g_mean_mag", bins=[18.0]),
     ),
+    "cut": lambda path: xd.fit(
+        bright(path), 2, moves="none", epochs=8, tol=0, selection=xd.Cut("parallax", above=0.5), device="cpu"
+    ),
+    "function": lambda path: xd.fit(bright(path), 1, selection=kept, device="cpu"),
     "minibatch": lambda path: xd.fit(
         arrays(path), mixture=guess(path), method=xd.EM(step=0.2), batch_rows=300, epochs=3, tol=0, device="cpu"
     ),

@@ -75,7 +75,7 @@ def test_all_ranks_have_the_same_mixture(together, name):
     assert np.array_equal(scores, others, equal_nan=True)
 
 
-@pytest.mark.parametrize("name", ["batch", "stream", "held", "moves", "background", "inflation"])
+@pytest.mark.parametrize("name", ["batch", "stream", "held", "moves", "background", "inflation", "cut"])
 def test_two_ranks_equal_one_process(together, stars, name):
     found, scores = results(together, name)
     alone = CASES[name](stars)
@@ -87,6 +87,12 @@ def test_two_ranks_equal_one_process(together, stars, name):
     assert abs(scores[0] - alone.loglik) < 1e-10
     if alone.validation is not None:
         assert abs(scores[1] - alone.validation) < 1e-10
+
+
+def test_ranks_draw_chances_of_their_own_rows(together, stars):
+    """Other draws, so the mixture differs by a part of its standard errors; all ranks have the same."""
+    _, scores = results(together, "function")
+    assert abs(scores[0] - CASES["function"](stars).loglik) < 2e-3
 
 
 def test_minibatches_are_unions(together, stars):

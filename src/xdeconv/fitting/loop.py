@@ -77,7 +77,8 @@ def _epochs(desk: Desk, resumed: FitState | None) -> Iterator[FitState]:
             _take_up(desk, resumed)
         else:
             moved = _begin(desk, restart)
-        while not finished(desk.workspace, desk.learner, desk.state):
+        done = finished(desk.workspace, desk.learner, desk.state)
+        while not done:
             record = replace(_epoch(desk, moved), seconds=elapsed + time.monotonic() - desk.began)
             moved = None
             state = replace(desk.state, epoch=desk.state.epoch + 1, history=(*desk.state.history, record))
@@ -91,6 +92,7 @@ def _epochs(desk: Desk, resumed: FitState | None) -> Iterator[FitState]:
                 parameters = desk.workspace.method.mixture(desk.learner).tensors(plan.device)
                 desk.learner = desk.workspace.method.moved(desk.learner, parameters)
                 desk.state = replace(desk.state, finished=False, learner=_saved(plan, desk.learner))
+            done = desk.state.finished
             yield desk.state
         desk.state = _competed(desk, True)
 

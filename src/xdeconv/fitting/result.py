@@ -10,10 +10,13 @@ import torch
 
 from ..methods import Structure
 from ..mixture._mixture import Mixture
+from ..rows.data import Source
+from ..system.ranks import made_by_first
 from .beside.selected import selection_notes
 from .beside.sureness import with_standard_errors
 from .history import Epoch, columns
 from .limits import cannot_tell
+from .plan import Plan
 from .state import FitState
 from .stopping import monte_carlo
 from .workspace import Workspace
@@ -77,6 +80,9 @@ def result_of(workspace: Workspace, state: FitState, interrupted: bool) -> FitRe
         background=plan.background,
         selection=plan.selection,
     )
+    if plan.selection is not None and plan.selection.drawn:
+        loglik = _scored(mixture, workspace.raw, plan)
+        validation = _scored(mixture, workspace.raw_held_out, plan)
     notes = (
         *workspace.raw.notes,
         *state.notes,
@@ -94,6 +100,11 @@ def result_of(workspace: Workspace, state: FitState, interrupted: bool) -> FitRe
     return FitResult(
         mixture, state.history, winner.converged, loglik, validation, interrupted, notes, winner.restart
     )  # fmt: skip
+
+
+def _scored(mixture: Mixture, source: Source | None, plan: Plan) -> Any:
+    """What :meth:`Mixture.score` gives, to the bit: other draws than those make another number."""
+    return None if source is None else made_by_first(lambda: mixture.score(source), plan.device)
 
 
 def _drawn(workspace: Workspace, state: FitState) -> str | None:

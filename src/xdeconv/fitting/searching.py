@@ -18,7 +18,9 @@ from ..search.moves import Found, Search
 from ..system.progress import tell
 from ..system.ranks import from_first, made_by_first, world
 from .beside.background import FIRST_SHARE, with_share
+from .beside.completed import completed
 from .beside.excess import excess_start
+from .full_pass import score_of
 from .initial import SAMPLE_ROWS, start_mixture
 from .state import FitState
 from .workspace import Workspace
@@ -53,8 +55,7 @@ def _from_given(workspace: Workspace, given: Mixture) -> tuple[Mixture, int | No
         return given, None
     rng = np.random.default_rng([plan.seed, 1])
     pool = _pool(workspace, rng, workspace.carried.of(given).inflation)
-    search = Search(pool, plan.moves, rng, _aim(workspace, pool), plan.options)
-    result = from_first(search.run(given.tensors(plan.device)).on("cpu"), plan.device)
+    result = from_first(_found(workspace, pool, Parameters(*given.tensors(plan.device)), rng).on("cpu"), plan.device)
     if not result.moved or not result.sound:
         return given, 0
     return workspace.carried.of(given).put_on(_as_mixture(result.parameters, workspace)), result.moved
@@ -90,8 +91,24 @@ def searched(workspace: Workspace, parameters: Parameters, numbers: Tensor, stat
     assert plan.moves is not None
     rng = np.random.default_rng([plan.seed, state.restart, state.epoch, 2])
     pool = _pool(workspace, rng, workspace.carried.at(numbers).inflation)
-    search = Search(pool, plan.moves, rng, _aim(workspace, pool), plan.options)
-    return from_first(search.run(parameters).on("cpu"), plan.device).on(plan.device)
+    return from_first(_found(workspace, pool, parameters, rng).on("cpu"), plan.device).on(plan.device)
+
+
+def _found(workspace: Workspace, pool: Batch, parameters: Parameters, rng: np.random.Generator) -> Found:
+    """What a search on a pool finds; of rows that were selected, if it raises their likelihood given that."""
+    plan, selected, aim = workspace.plan, workspace.selected, _aim(workspace, pool)
+    assert plan.moves is not None
+    if plan.selection is None:
+        return Search(pool, plan.moves, rng, aim, plan.options).run(parameters)
+    nothing = Found(parameters, 0, 0.0)
+    background, selection = workspace.beside
+    present = _as_mixture(parameters, workspace).with_(background=background, selection=selection)
+    whole = completed(pool, present, rng)
+    if selected is None or whole is None:
+        return nothing
+    found = Search(whole, plan.moves, rng, aim, plan.options).run(parameters)
+    scores = [score_of(pool, some, plan.options, selected=selected)[0] for some in (parameters, found.parameters)]
+    return found if found.moved and scores[1] > scores[0] else nothing
 
 
 def _pool(workspace: Workspace, rng: np.random.Generator, inflation: Inflated | None) -> Batch:

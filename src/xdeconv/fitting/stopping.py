@@ -6,16 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from .beside.drawing import overlapping
+from .beside.drawing import MORE, POOR, overlapping
 from .history import Epoch
 from .state import FitState
 from .workspace import Workspace
 
 CHANGED = 1.0  # nats: where passes since a search gained less, it would find what it found
 ROUNDS = 12  # of draws
-POOR, NEAR = 0.2, 0.8  # overlaps of the mixture that was drawn from and the present one
+NEAR = 0.8  # overlap of the mixture that was drawn from and the present one
 LOOKS = 5  # passes between two looks at the overlap
 ENOUGH = 0.15  # of a standard error
+MOST_OF = 0.1  # of what a round has gained may be left when the next one begins
 RESOLVED = {True: 6e-9, False: 1e-17}  # of the log-likelihood: what float32 and float64 can tell apart
 
 
@@ -53,8 +54,8 @@ def settled(workspace: Workspace, learner: Any, state: FitState) -> bool:
 def search_due(workspace: Workspace, learner: Any, state: FitState) -> bool:
     """When a fit has converged elsewhere, or a minibatch epoch is over, as long as searches may be made and succeed."""
     plan, past = workspace.plan, state.past()
-    if plan.moves is None or plan.components == 1 or not past or plan.selection is not None:
-        return False  # moves are judged by the rows as they are: of selected ones, only the start is searched
+    if plan.moves is None or plan.components == 1 or not past:
+        return False
     searches = [record.moved for record in past[1:] if record.moved is not None]
     if len(searches) >= plan.moves.rounds or (searches and searches[-1] == 0):
         return False
@@ -84,7 +85,7 @@ def draw_due(workspace: Workspace, learner: Any, state: FitState) -> bool:
         return state.epoch > epoch
     if rounds >= ROUNDS or state.epoch == epoch:
         return False
-    done = settled(workspace, learner, state)
+    done = nearly(workspace, learner, state)
     if not done and (state.epoch - epoch) % LOOKS:
         return False
     overlap = overlapping(state.proposal, workspace.mixture(learner))
@@ -93,20 +94,34 @@ def draw_due(workspace: Workspace, learner: Any, state: FitState) -> bool:
     return rounds < 2 or overlap < NEAR or monte_carlo(workspace, state) > ENOUGH
 
 
+def nearly(workspace: Workspace, learner: Any, state: FitState) -> bool:
+    """Whether a round has gained almost all that its draws have to give: others make more of a difference."""
+    past = [record for record in state.past() if record.epoch >= state.drawing[2]]
+    unit = workspace.total / workspace.train.rows
+    gained = workspace.total * (past[-1].loglik - past[0].loglik) if past else 0.0
+    enough = max(resolved(workspace, past), min(unit, MOST_OF * gained))
+    return bool(past) and left(workspace, learner, past) < enough
+
+
 def monte_carlo(workspace: Workspace, state: FitState) -> float:
-    """The part of a standard error that the draws make, in the mean over parameters, by what the last round gained."""
+    """The part of a standard error that the draws make, in the mean over parameters, by what the last round gained.
+
+    That is half the squared step, in standard errors, from where the draws of the round before led, MORE times fewer:
+    so many times larger is the variance of that end of the step.
+    """
     past = [record.loglik for record in state.past() if record.epoch >= state.drawing[2]]
     gain = max(past[-1] - past[0], 0.0) * workspace.train.rows
-    return float(np.sqrt(gain / (state.proposal.n_parameters if state.proposal else 1)))
+    numbers = state.proposal.n_parameters if state.proposal else 1
+    return float(np.sqrt(2 * gain / ((1 + MORE) * numbers)))
 
 
 def finished(workspace: Workspace, learner: Any, state: FitState) -> bool:
     """Whether a restart may stop: nothing is left to gain, or it was told to stop early and rows held out say so."""
     if state.epoch >= workspace.plan.epochs:
         return True
-    if search_due(workspace, learner, state) or draw_due(workspace, learner, state):
+    if not (settled(workspace, learner, state) or _overfits(workspace, state)):
         return False
-    return settled(workspace, learner, state) or _overfits(workspace, state)
+    return not (search_due(workspace, learner, state) or draw_due(workspace, learner, state))
 
 
 def _overfits(workspace: Workspace, state: FitState) -> bool:

@@ -14,6 +14,8 @@ from torch import Tensor
 from ..kernels.stats import Stats
 from ..methods import Method, Prior, State
 from ..mixture._mixture import Mixture
+from ..mixture.background import Background
+from ..mixture.selections.contract import Selecting
 from ..rows.batch import Batch
 from ..rows.data import Source
 from ..rows.resident import Cache, Place, placed
@@ -84,15 +86,20 @@ class Workspace:
 
     def around(self, proposal: Mixture | None, size: int, seed: int) -> Workspace:
         """The same with the chances of rows drawn, where they are, from a mixture in the frame; or not yet."""
-        plan, shift, scale = self.plan, self.frame.shift.numpy(), self.frame.scale.numpy()
-        assert plan.selection is not None
-        if proposal is None and plan.selection.drawn:
+        background, selection = self.beside
+        assert selection is not None
+        if proposal is None and selection.drawn:
             return self
-        beside = None if plan.background is None else plan.background.transformed(-shift / scale, 1 / scale)
-        inside = plan.selection.transformed(-shift / scale, 1 / scale)
-        selected = Selected.of(inside, beside, proposal, size, seed, plan.device)
+        selected = Selected.of(selection, background, proposal, size, seed, self.plan.device)
         steps = None if self.steps is None else replace(self.steps, selected=selected, recording=None)
         return replace(self, selected=selected, steps=steps)
+
+    @property
+    def beside(self) -> tuple[Background | None, Selecting | None]:
+        """The background and the selection, in the frame."""
+        plan, shift, scale = self.plan, self.frame.shift.numpy(), self.frame.scale.numpy()
+        background = None if plan.background is None else plan.background.transformed(-shift / scale, 1 / scale)
+        return background, None if plan.selection is None else plan.selection.transformed(-shift / scale, 1 / scale)
 
     @property
     def single(self) -> bool:

@@ -24,7 +24,7 @@ from .selections.given import as_selecting
 from .undefined import refuse_nan
 
 Array = np.ndarray
-SCORED = 64  # draws per row, for chances that are averages
+SCORED, FEWEST = 64, 1 << 17  # draws per row, and of few rows: log P is then known to 1e-3 or better
 
 
 class Questions(Components):
@@ -96,7 +96,7 @@ class Questions(Components):
         float
         """
         kept = self.selection if selection is None else as_selecting(selection, self.labels, self.d)
-        chances = None if kept is None else kept.around(self.population(), SCORED, 0)
+        chances = None if kept is None else kept.around(self.population(), SCORED, 0, FEWEST)
         total, weights, first = 0.0, 0.0, 0
         given = {"error": error, "background": background, "device": device, "dtype": dtype}
         for log_prob, batch in self._answers(kernels_log_prob, X, noise, projection, weight, **given):
@@ -138,7 +138,7 @@ class Questions(Components):
         array([0.5])
         """
         kept = self.selection if selection is None else as_selecting(selection, self.labels, self.d)
-        chances = None if kept is None else kept.around(self.population(), SCORED, 0)
+        chances = None if kept is None else kept.around(self.population(), SCORED, 0, FEWEST)
 
         def chance(_: Parameters, batch: Batch) -> Tensor:
             if chances is None:

@@ -1,4 +1,7 @@
-"""Rounds of draws: chances to be kept are drawn from the mixture that a fit has come to, more of them in each round."""
+"""Rounds of draws: chances to be kept are drawn from the mixture that a fit has come to.
+
+Where the draws of a round are of elsewhere, as many are drawn again; of a fit that had converged with them, more.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,19 @@ from ..state import FitState
 from ..workspace import Workspace
 
 FIRST = 4  # draws per row, of the first round
-MORE, MOST = 4, 256  # times as many in the next, up to so many
-TRIED = 2048
+MORE, MOST = 4, 256  # times as many, up to so many
+POOR = 0.2  # overlap of the mixture that was drawn from and the present one
+TRIED = 1024
 
 
 def drawn(workspace: Workspace, learner: Any, state: FitState) -> tuple[Workspace, FitState]:
     """The next round, from where the fit is."""
-    rounds, size, _ = state.drawing
-    larger = FIRST if rounds == 0 else min(MOST, size * MORE) if state.epoch else size
-    state = replace(state, proposal=workspace.mixture(learner), drawing=(rounds + 1, larger, state.epoch))
+    (rounds, size, _), mixture = state.drawing, workspace.mixture(learner)
+    if state.proposal is None:
+        size = FIRST
+    elif overlapping(state.proposal, mixture) >= POOR:
+        size = min(MOST, size * MORE)
+    state = replace(state, proposal=mixture, drawing=(rounds + 1, size, state.epoch))
     return drawn_again(workspace, state), state
 
 

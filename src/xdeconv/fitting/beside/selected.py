@@ -47,7 +47,7 @@ class Selected:
         return Population(parameters.to(dtype=torch.float64), self.background)
 
 
-JUDGED = 64  # draws per row, where chances are averages
+JUDGED = 8  # draws per row, where chances are averages
 
 
 def selected_by(mixture: Mixture, device: torch.device) -> Selected | None:

@@ -20,7 +20,7 @@ from ...rows.batch import Batch
 from ...system.checksums import checksum
 from ..background import Background, Rows
 from ..matrices import square_root
-from .contract import Array, Population, Selecting, standard_errors
+from .contract import FEWEST, Array, Population, Selecting, standard_errors
 from .drawing import Drawn
 
 
@@ -137,9 +137,9 @@ class Completeness(Selecting):
         """Not where it has a model of it."""
         return self.noise is None and noisy
 
-    def around(self, proposal: Population, size: int, seed: int) -> Drawn:
+    def around(self, proposal: Population, size: int, seed: int, fewest: int = FEWEST) -> Drawn:
         """Draws from a population."""
-        return Drawn(self, proposal, size, seed)
+        return Drawn(self, proposal, size, seed, fewest)
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class Lost(Selecting):
         """Not known."""
         raise _lost()
 
-    def around(self, proposal: Population, size: int, seed: int) -> Drawn:
+    def around(self, proposal: Population, size: int, seed: int, fewest: int = FEWEST) -> Drawn:
         """Not known."""
         raise _lost()
 

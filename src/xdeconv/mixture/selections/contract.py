@@ -30,6 +30,7 @@ from ..matrices import square_root
 
 Array = np.ndarray
 TRIES = 10_000
+FEWEST = 1 << 15  # draws of a batch
 MOST = 1e6  # rows that were rejected, for one that was kept, as far as EM is told
 
 
@@ -92,7 +93,7 @@ class Selecting(ABC):
         """
 
     @abstractmethod
-    def around(self, proposal: Population, size: int, seed: int) -> Chances:
+    def around(self, proposal: Population, size: int, seed: int, fewest: int = FEWEST) -> Chances:
         """How the chances of rows are to be computed for populations that are like one.
 
         Parameters
@@ -103,6 +104,8 @@ class Selecting(ABC):
             Draws per row, in proportion.
         seed : int
             Of the draws.
+        fewest : int, default 32768
+            Draws of a batch, at least.
 
         Returns
         -------

@@ -154,7 +154,7 @@ class Cuts(Selecting, Chances):
         ends = [(float(shift[edge.coordinate]), float(scale[edge.coordinate])) for edge in self.edges]
         return Cuts(tuple(_moved(edge, *end) for edge, end in zip(self.edges, ends, strict=True)))
 
-    def around(self, proposal: Population, size: int, seed: int) -> Cuts:
+    def around(self, proposal: Population, size: int, seed: int, fewest: int = 0) -> Cuts:
         """Itself: nothing is drawn."""
         return self
 

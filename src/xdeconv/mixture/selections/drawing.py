@@ -1,14 +1,12 @@
 """Drawn: chances to be kept as averages over draws that stay where they are, shared by rows of like noise.
 
-With few draws per row the logarithm of a mean is biased, so rows share theirs. Where all rows have one noise, all draws
-are of all rows. Otherwise rows are split by medians of their noise into groups with some thousands of draws each, in
-which P is taken as linear in the logarithms of the noise: a linear smoother, P = H y with y the mean of omega p / q
-over a row's own draws. Its derivatives are then sums over the draws with weights y_l (H^T (w / P))_i.
+With y_l = omega p / q of draw l, P is the mean of y over a row's own draws and those of rows like it; where all rows
+have one noise, over all draws. Its derivatives are sums over the draws, y_l times the derivative of sum_i w_i log P_i
+by it. Draws with omega = 0 add nothing and are counted, but not kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -21,14 +19,11 @@ from ...kernels.parameters import Parameters
 from ...rows.batch import Batch
 from ...system.checksums import checksum
 from ..background import Background, Uniform
-from .contract import Chances, Kept, Population
+from .contract import FEWEST, Chances, Kept, Population
+from .like_rows import SMALLEST, Groups, grouped, places, smoothed
 
-GROUP_DRAWS = 1 << 11  # of a group, at least: quasi-random ones, so that P is then known to 0.5 % of itself
-FEWEST = 1 << 15  # draws of a batch
 WIDER, BROAD = 2.0, 0.3  # a part of the draws comes from covariances so many times as large
 EVEN = 0.1  # of the proposal's weight is the same for all components
-LEAST = 0.2  # of the mean of a group, that a row's chance may fall to
-SMALLEST = 1e-300
 REMEMBERED = 1 << 26  # numbers of draws that are kept between passes
 
 
@@ -44,18 +39,19 @@ class Function(Protocol):
 
 
 class Draws(NamedTuple):
-    """Draws of the rows of a batch: m for each row, those of one round beside each other (m n).
+    """Draws of the rows of a batch, in rounds of one for each row, of which those with omega = 0 were left out.
 
     ``rows`` are as their density is asked for, with what the background has there, ``log_q`` is the proposal's density,
-    ``kept`` omega. ``groups`` are (g, most) indices of rows, -1 where a group has fewer; ``features`` (g, most, f) what
-    P is linear in. ``log_kept`` (n,) is log omega of the rows themselves.
+    ``kept`` omega, ``which`` their places among all ``total`` draws; ``groups`` are rows of like noise, where they have
+    not all the same. ``log_kept`` (n,) is log omega of the rows of the batch.
     """
 
     rows: Batch
     log_q: Tensor
     kept: Tensor
-    groups: Tensor
-    features: Tensor
+    which: Tensor
+    total: int
+    groups: Groups | None
     log_kept: Tensor
 
 
@@ -73,6 +69,8 @@ class Drawn(Chances):
         Draws per row.
     seed : int
         Of the draws.
+    fewest : int, default 32768
+        Draws of a batch, at least.
     remembered : dict
         Draws by the batch that they are of.
     """
@@ -81,6 +79,7 @@ class Drawn(Chances):
     proposal: Population
     size: int
     seed: int
+    fewest: int = FEWEST
     remembered: dict[int, Draws] = field(default_factory=dict, compare=False)
 
     def log_kept(self, batch: Batch) -> Tensor:
@@ -90,45 +89,20 @@ class Drawn(Chances):
     def log_chance(self, population: Population, batch: Batch) -> Tensor:
         """log P (n,)."""
         draws = self._draws(batch)
-        return self._smoothed(draws, self._ratios(draws, population), batch.n)[0].log()
+        return _shared(draws, self._ratios(draws, population), _weights(batch))[0].log()
 
     def kept(self, population: Population, batch: Batch) -> Kept:
         """What the function keeps of rows like these, in the mean."""
         draws = self._draws(batch)
         y = self._ratios(draws, population)
-        P, weights = self._smoothed(draws, y, batch.n, batch.weight)
-        rows = replace(draws.rows, weight=y * weights.repeat(len(y) // len(weights)))
-        sums = kernels.accumulate(*population.parameters, rows)
+        P, slope = _shared(draws, y, _weights(batch))
+        sums = kernels.accumulate(*population.parameters, replace(draws.rows, weight=y * slope))
         return Kept(P.log(), draws.log_kept, sums.q, sums.g, sums.G)
 
     def _ratios(self, draws: Draws, population: Population) -> Tensor:
         """omega p / q of all draws."""
         log_p = kernels.log_prob(*population.parameters, draws.rows).double()
         return draws.kept * (log_p - draws.log_q).exp()
-
-    def _smoothed(self, draws: Draws, y: Tensor, n: int, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """P (n,) of rows, and the weights with which their draws are summed, for a sum over rows with weights."""
-        w = torch.ones(n, dtype=torch.float64, device=y.device) if weight is None else weight.double()
-        if len(draws.groups) == 0:  # one noise for all
-            P = y.mean().clamp(min=SMALLEST)
-            return P.expand(n), (w.sum() / (P * len(y))).expand(1)
-        m = len(y) // n
-        each = y.view(m, n).mean(0)
-        there, rows = draws.groups >= 0, draws.groups.clamp(min=0)
-        inside = torch.where(there, each[rows], 0.0)
-        F = draws.features
-        A = F.mT @ F + 1e-9 * torch.eye(F.shape[-1], dtype=F.dtype, device=F.device) * F.shape[1]
-        line = (F @ torch.linalg.solve(A, F.mT @ inside[..., None]))[..., 0]
-        count = there.sum(1, keepdim=True)
-        floor = LEAST * inside.sum(1, keepdim=True) / count
-        low = line < floor
-        chance = torch.where(low, floor, line).clamp(min=SMALLEST)
-        pull = torch.where(there, w[rows] / chance, 0.0)
-        back = (F @ torch.linalg.solve(A, F.mT @ torch.where(low, 0.0, pull)[..., None]))[..., 0]
-        back = back + LEAST / count * torch.where(low, pull, 0.0).sum(1, keepdim=True)
-        P, weights = (torch.empty(n, dtype=torch.float64, device=y.device) for _ in range(2))
-        P[rows[there]], weights[rows[there]] = chance[there], back[there]
-        return P, weights / m
 
     def _draws(self, batch: Batch) -> Draws:
         key = checksum(str(batch.n), batch.x[:, :4].double().cpu().numpy())
@@ -147,19 +121,22 @@ class Drawn(Chances):
         like = Batch(torch.zeros(batch.p, 1, dtype=torch.float64, device=batch.device)) if modelled else batch
         alone = modelled or batch.shared
         n = 1 if alone else batch.n
-        wanted = max(FEWEST, self.size * batch.n)
+        wanted = max(self.fewest, self.size * batch.n)
         m = 1 << max(0, int(np.ceil(np.log2(wanted / n))))
         # a common seed for all batches where they share one chance, for each its own otherwise
-        groups, features = (_none(batch), _none(batch)) if alone else _grouped(batch, m)
         v, z = self._true(m * n, batch.d, batch.device, self.seed if modelled else self.seed + key)
-        if not alone:
-            v, z = v[_places(groups, m)], z[_places(groups, m)]
+        groups = None if alone else grouped(batch, m)
+        if groups is not None:
+            order = places(groups, m)
+            v, z = v[order], z[order]
         rows, seen = _observed(v, z, like if n > 1 else like.rows(slice(0, 1)), m, self.function if modelled else None)
         kept = self.function.probability(seen)
+        which = kept.nonzero()[:, 0] if bool(kept.any()) else torch.zeros(1, dtype=torch.int64, device=kept.device)
+        bare = rows.rows(which)
+        there = _beside(bare, self.proposal.background)
         proposal, box = _proposal(self.proposal)
-        log_q = kernels.log_prob(*proposal, _beside(rows, box))
-        rows = _beside(rows, self.proposal.background)
-        return Draws(rows, log_q, kept, groups, features, log_kept)
+        log_q = kernels.log_prob(*proposal, bare if box is None else there)
+        return Draws(there, log_q, kept[which], which, m * n, groups, log_kept)
 
     def _true(self, size: int, d: int, device: torch.device, seed: int) -> tuple[Tensor, Tensor]:
         """True values (size, d) of the proposal, standard normals for their noise (size, d)."""
@@ -175,6 +152,23 @@ class Drawn(Chances):
             low, high = (torch.tensor(edge, dtype=torch.float64, device=device) for edge in (box.low, box.high))
             v = torch.where((component == len(means))[:, None], low + (high - low) * u[:, 1 : 1 + d], v)
         return v, torch.special.ndtri(u[:, 1 + d :])
+
+
+def _shared(draws: Draws, y: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    """P (n,) of rows from the ratios of their draws, and the derivative of w @ log P by each of those."""
+    if draws.groups is None:  # one chance for all
+        P = (y.sum() / draws.total).clamp(min=SMALLEST)
+        return P.expand(len(w)), (w.sum() / (P * draws.total)).expand(len(y))
+    n, m = len(w), draws.total // len(w)
+    every = torch.zeros(draws.total, dtype=torch.float64, device=y.device)
+    every[draws.which] = y
+    P, slope = smoothed(draws.groups, every.view(m, n).mean(0), w)
+    return P, slope[draws.which % n] / m
+
+
+def _weights(batch: Batch) -> Tensor:
+    ones = torch.ones(batch.n, dtype=torch.float64, device=batch.device)
+    return ones if batch.weight is None else batch.weight.double()
 
 
 def _proposal(population: Population) -> tuple[Parameters, Background | None]:
@@ -221,65 +215,5 @@ def _observed(v: Tensor, z: Tensor, like: Batch, m: int, function: Function | No
     return rows, rows
 
 
-def _places(groups: Tensor, m: int) -> Tensor:
-    """Which of a sequence of draws is which (m n): those of a group follow each other, and fill space evenly."""
-    counts = (groups >= 0).sum(1)
-    place = torch.empty(m, int(counts.sum()), dtype=torch.int64, device=groups.device)
-    first = 0
-    for rows, count in zip(groups, counts.tolist(), strict=True):
-        place[:, rows[:count]] = first + torch.arange(m * count, device=groups.device).view(m, count)
-        first += m * count
-    return place.flatten()
-
-
 def _beside(rows: Batch, background: Background | None) -> Batch:
     return rows if background is None else replace(rows, background=background.log_density(rows))
-
-
-def _none(batch: Batch) -> Tensor:
-    return torch.zeros(0, dtype=torch.int64, device=batch.device)
-
-
-def _grouped(batch: Batch, m: int) -> tuple[Tensor, Tensor]:
-    """Rows in groups of like gaps and noise, and what P is linear in there: 1 and the noise's logarithms, centred."""
-    features = _features(batch)
-    most = max(1, GROUP_DRAWS // m)
-    pattern = batch.x.isnan().double().T @ (2.0 ** torch.arange(batch.p, dtype=torch.float64, device=batch.device))
-    groups: list[Tensor] = []
-    for value in pattern.unique():
-        groups += _halved((pattern == value).nonzero()[:, 0], features, max(most, 2 * (features.shape[1] + 1)))
-    width = max(len(group) for group in groups)
-    index = torch.full((len(groups), width), -1, dtype=torch.int64, device=batch.device)
-    linear = torch.zeros(len(groups), width, 1 + features.shape[1], dtype=torch.float64, device=batch.device)
-    for g, rows in enumerate(groups):
-        index[g, : len(rows)] = rows
-        inside = features[rows] - features[rows].mean(0)
-        linear[g, : len(rows)] = torch.cat(
-            [torch.ones_like(inside[:, :1]), inside / inside.std(0, correction=0).clamp(min=1e-6)], 1
-        )
-    return index, linear
-
-
-def _features(batch: Batch) -> Tensor:
-    """What tells the noise of rows apart (n, f): logarithms of variances, and correlations."""
-    S = batch.covariance().double()
-    S = S.expand(batch.n, -1, -1)
-    variance = S.diagonal(dim1=1, dim2=2)
-    told = [variance.clamp(min=1e-12).log()]
-    if batch.full:
-        a, b = np.tril_indices(batch.p, -1)
-        told.append(S[:, a, b] / (variance[:, a] * variance[:, b]).clamp(min=1e-300).sqrt())
-    both = torch.cat([torch.where(batch.x.T.isnan(), 0.0, told[0]), *told[1:]], 1).nan_to_num(0.0)
-    spread = both.std(0, correction=0)
-    return (both[:, spread > 1e-9] - both[:, spread > 1e-9].mean(0)) / spread[spread > 1e-9]
-
-
-def _halved(rows: Tensor, features: Tensor, most: int) -> Sequence[Tensor]:
-    """Rows split at the median of what spreads most, until groups are small."""
-    if len(rows) < 2 * most or features.shape[1] == 0:
-        return [rows]
-    inside = features[rows]
-    along = int(inside.std(0, correction=0).argmax())
-    order = rows[inside[:, along].argsort(stable=True)]
-    half = len(order) // 2
-    return [*_halved(order[:half], features, most), *_halved(order[half:], features, most)]
