@@ -24,7 +24,10 @@ from xdeconv.studies._bootstrap import matched
 
 LEVELS = (0.68, 0.95)
 ROWS = 5000
-NOISE = {"noise 0.5": 0.5, "noise 1": 1.0, "noise 2": 2.0, "noise 3": 3.0, "a third missing": 1.0, "projected": 1.0}
+NOISE = {"noise 0.5": 0.5, "noise 1": 1.0, "noise 2": 2.0, "noise 3": 3.0, "a third missing": 1.0, "projected": 1.0,
+         "selected": 1.0, "errors too small": 1.0}  # fmt: skip
+KEPT = xd.Cut(0, above=-5.0)  # half of the first component
+FACTORS = np.array([1.3, 1.0])  # on the errors that are too small
 TRUTH = xd.Mixture([0.5, 0.3, 0.2], [[-5, 0], [5, 0], [0, 8]],
                    [np.eye(2), [[1, 0.5], [0.5, 1]], [[0.5, -0.2], [-0.2, 1.5]]])  # fmt: skip
 LOWER = np.tril_indices(TRUTH.d)
@@ -35,6 +38,11 @@ def rows(kind: str, n: int, seed: int) -> xd.Batch:
     """Rows of the truth with noise over width as the kind says, each with its own errors."""
     rng = np.random.default_rng([seed, n, list(NOISE).index(kind)])
     noise = NOISE[kind] ** 2 * rng.uniform(0.7, 1.3, size=(n, 2))
+    if kind == "selected":
+        return xd.Batch.from_arrays(TRUTH.with_(selection=KEPT).sample(n, seed=seed, noise=noise, selected=True), noise)
+    if kind == "errors too small":
+        noise = noise * rng.uniform(0.1, 2.0, size=(n, 1))
+        return xd.Batch.from_arrays(TRUTH.sample(n, seed=seed, noise=noise * FACTORS**2), noise)
     if kind == "projected":
         R = rng.normal(size=(n, 1, 2))
         R /= np.linalg.norm(R, axis=2, keepdims=True)
@@ -45,15 +53,34 @@ def rows(kind: str, n: int, seed: int) -> xd.Batch:
     return xd.Batch.from_arrays(X, noise)
 
 
-def flat(weights: np.ndarray, means: np.ndarray, covariances: np.ndarray) -> np.ndarray:
-    """Weights, means and lower triangles in one vector."""
-    return np.concatenate([weights, means.ravel(), covariances[:, LOWER[0], LOWER[1]].ravel()])
+def words(kind: str) -> dict[str, Any]:
+    """What the fit is told beside the rows."""
+    given = {"selected": {"selection": KEPT}, "errors too small": {"inflation": xd.Inflation()}}
+    return given.get(kind, {})
+
+
+def flat(weights: np.ndarray, means: np.ndarray, covariances: np.ndarray, factors: np.ndarray) -> np.ndarray:
+    """Weights, means, lower triangles and factors in one vector."""
+    return np.concatenate([weights, means.ravel(), covariances[:, LOWER[0], LOWER[1]].ravel(), factors.ravel()])
+
+
+def numbers(mixture: xd.Mixture) -> np.ndarray:
+    """All that is fitted, in one vector."""
+    factors = np.empty(0) if mixture.inflation is None else mixture.inflation.factors
+    return flat(mixture.weights, mixture.means, mixture.covariances, factors)
+
+
+def truth(kind: str) -> np.ndarray:
+    """What the numbers should be."""
+    factors = FACTORS if kind == "errors too small" else np.empty(0)
+    return flat(TRUTH.weights, TRUTH.means, TRUTH.covariances, factors)
 
 
 def by_errors(batch: xd.Batch, mixture: xd.Mixture) -> tuple[np.ndarray, int]:
     """Standard errors without refits, and how many notes came with them."""
     found = xd.errors(batch, mixture)
-    return flat(found.weights, found.means, found.covariances), len(found.notes)
+    factors = np.empty(0) if mixture.inflation is None else found.inflation
+    return flat(found.weights, found.means, found.covariances, factors), len(found.notes)
 
 
 def by_bootstrap(draws: int) -> Errors:
@@ -61,8 +88,7 @@ def by_bootstrap(draws: int) -> Errors:
 
     def found(batch: xd.Batch, mixture: xd.Mixture) -> tuple[np.ndarray, int]:
         drawn = xd.bootstrap(batch, mixture, draws=draws)
-        errors = drawn.standard_errors()
-        return flat(errors.weights, errors.means, errors.covariances), len(drawn.notes)
+        return np.std([numbers(one) for one in drawn.mixtures], axis=0, ddof=1), len(drawn.notes)
 
     return found
 
@@ -70,10 +96,9 @@ def by_bootstrap(draws: int) -> Errors:
 def measure(kind: str, seed: int, errors: Errors, n: int = ROWS) -> dict[str, Any]:
     """One data set: of how many parameters the intervals hold the truth."""
     batch = rows(kind, n, seed)
-    mixture = matched(xd.fit(batch, TRUTH.k, seed=seed).mixture, TRUTH)
+    mixture = matched(xd.fit(batch, TRUTH.k, seed=seed, **words(kind)).mixture, TRUTH)
     error, notes = errors(batch, mixture)
-    away = np.abs(flat(mixture.weights, mixture.means, mixture.covariances)
-                  - flat(TRUTH.weights, TRUTH.means, TRUTH.covariances))  # fmt: skip
+    away = np.abs(numbers(mixture) - truth(kind))
     known = np.isfinite(error)
     inside = [int((away[known] <= norm.ppf((1 + level) / 2) * error[known]).sum()) for level in LEVELS]
     return {"kind": kind, "seed": seed, "inside": inside, "known": int(known.sum()), "of": len(error), "notes": notes}
@@ -123,6 +148,7 @@ def main() -> None:
     print(table(records))
     if chosen.write:
         body = (f"`python -m benchmarks.coverage`, n = {ROWS:,}, {chosen.draws} draws of each bootstrap. How often "
-                f"intervals hold the truth, pooled over {len(flat(TRUTH.weights, TRUTH.means, TRUTH.covariances))} "
-                f"parameters that are determined. {report.describe(about())}\n\n{table(records)}")  # fmt: skip
+                f"intervals hold the truth, pooled over those of {len(truth(chosen.kinds[0]))} parameters (two more "
+                f"with factors on errors) that are determined. {report.describe(about())}\n\n"
+                f"{table(records)}")  # fmt: skip
         report.write_section("Coverage of error bars", body)

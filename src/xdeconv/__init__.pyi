@@ -46,9 +46,9 @@ from .studies._bootstrap import Bootstrap as Bootstrap
 from .studies._bootstrap import bootstrap as bootstrap
 from .studies._check import Check as Check
 from .studies._check import check as check
-from .studies._errors import Errors as Errors
 from .studies._errors import errors as errors
 from .studies._select import Selection as Selection
 from .studies._select import select as select
+from .studies.standard_errors import Errors as Errors
 
 __version__: str

@@ -243,14 +243,6 @@ def test_bad_selections_are_refused_before_any_work(text, monkeypatch):
         xd.fit([[0.5], [0.4], [0.3]], 1, error=[0.1], **REFUSED[text])
 
 
-def test_what_is_not_known_given_selection_is_refused():
-    mixture = TRUTH.with_(selection=ABOVE)
-    with pytest.raises(ValueError, match="bootstrap"):
-        xd.errors(PLAIN["X"], mixture, error=PLAIN["error"])
-    with pytest.raises(ValueError, match="selection=None"):
-        xd.check(PLAIN["X"], mixture, error=PLAIN["error"])
-
-
 def test_the_estimator_takes_it():
     rows = {name: value[:2000] for name, value in PLAIN.items()}
     model = xd.XDGMM(1, selection=xd.Cut(0, above=1.5)).fit(rows["X"], error=rows["error"])

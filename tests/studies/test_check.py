@@ -84,10 +84,80 @@ def test_gaps_projections_and_rows_without_errors():
     assert set(texts(TRUTH.sample(N, seed=7)).values()) == {"the model is right"}
 
 
+CUTS = {
+    "cut": xd.Cut("a", above=-2.0),
+    "signal to noise": xd.Cut("a_over_error", above=0.5),
+    "two": [xd.Cut("a", above=-2.0), xd.Cut("b", below=1.0)],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CUTS)
+def test_rows_that_were_cut_are_judged_given_that_they_were(name):
+    """Whole rows of the same model would be said to be off; errors that are wrong are named with their factor."""
+    model, error = TRUTH.with_(selection=CUTS[name]), np.sqrt(NOISE)
+    rows = model.sample(N, seed=1, error=error, selected=True)
+    found = xd.check(rows, model, error=error)
+    assert [v.text for v in found.verdicts] == ["errors and model are right"] * 2
+    assert all(abs(v.widths.factor - 1) < 4 * v.widths.standard_error < 0.4 for v in found.verdicts)
+    assert "errors and model are right" not in texts(rows, error=error)["a"]
+    wide = xd.Mixture(TRUTH.weights, TRUTH.means, 1.7 * TRUTH.covariances, labels=["a", "b"], selection=CUTS[name])
+    assert all("the model is too wide" in text for text in texts(rows, wide, error=error).values())
+
+
+def test_errors_of_rows_that_were_cut():
+    """The cut was made by the errors as quoted, half of which are what they are."""
+    error, rng = np.sqrt(NOISE), np.random.default_rng(4)
+    noisy = np.concatenate([TRUTH.sample(N, seed=rng, error=error * [1.5, 1.0]) for _ in range(3)])
+    kept = noisy[:, 0] > 0.5 * np.tile(error[:, 0], 3)
+    model = TRUTH.with_(selection=CUTS["signal to noise"])
+    found = texts(noisy[kept], model, error=np.tile(error, (3, 1))[kept])
+    assert "errors are too small by about a factor of 1." in found["a"]
+    assert found["b"] == "errors and model are right"
+
+
+def test_rows_that_a_function_selected():
+    def keep(X, error):
+        return 1 / (1 + np.exp(-X[:, 0] / error[:, 0]))
+
+    error = np.sqrt(NOISE)
+    rows = TRUTH.with_(selection=keep).sample(N, seed=1, error=error, selected=True)
+    found = xd.check(rows, TRUTH, error=error, selection=keep)
+    assert [v.text for v in found.verdicts] == ["errors and model are right"] * 2
+    assert found.verdicts[0].errors is None
+    assert "right" not in texts(rows, error=error)["a"]
+    shifted = TRUTH.transformed(np.array([0.5, 0.0]), np.ones(2))
+    assert texts(rows, shifted, error=error, selection=keep)["a"] == "the model is off in place or shape"
+
+
+BOX = xd.Uniform([-15.0, -15.0], [15.0, 15.0])
+FAR = xd.Mixture([1.0], [[5.0, 5.0]], [20.0 * np.eye(2)])
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [{"background": BOX, "background_weight": 0.3}, {"background": FAR, "background_weight": 0.3},
+     {"tails": xd.StudentT(3.0)}],
+    ids=["box", "mixture", "tails"],
+)  # fmt: skip
+def test_models_with_more_than_gaussians(beside):
+    """A background's rows, or those of tails, are not errors that are too small; of projections neither."""
+    model = xd.Mixture(TRUTH.weights, TRUTH.means, TRUTH.covariances, labels=["a", "b"], **beside)
+    rows = model.sample(N, seed=3, noise=NOISE)
+    assert set(texts(rows, model, noise=NOISE).values()) == {"errors and model are right"}
+    assert "errors are too small" in texts(model.sample(N, seed=3, noise=2.25 * NOISE), model, noise=NOISE)["b"]
+    if beside.get("background") is not BOX:
+        R = np.random.default_rng(0).normal(size=(N, 1, 2))
+        seen = model.sample(N, seed=5, noise=NOISE[:, :1], projection=R)
+        assert texts(seen, model, noise=NOISE[:, :1], projection=R) == {"x0": "errors and model are right"}
+
+
 def test_refusals():
     with pytest.raises(ValueError, match="by='G' has shape"):
         xd.check(X, TRUTH, noise=NOISE, by={"G": [1.0]})
     with pytest.raises(ValueError, match="no rows"):
         xd.check(np.zeros((0, 2)), TRUTH)
+    with pytest.raises(ValueError, match=r"row 0 \(and .* more\) would not have been kept"):
+        xd.check(X, TRUTH.with_(selection=xd.Cut("a", above=10.0)), noise=NOISE)
     with pytest.raises(ValueError, match="bins"):
         xd.check(X, TRUTH, noise=NOISE, bins=0)

@@ -5,17 +5,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from scipy.stats import norm
 
 import xdeconv as xd
 from problems import problem
 from xdeconv import kernels
+from xdeconv.fitting.beside.carried import Carried
 from xdeconv.fitting.full_pass import stats_of
 from xdeconv.kernels.options import Options
 from xdeconv.kernels.parameters import Parameters
+from xdeconv.mixture.inflation import Inflated
 from xdeconv.rows.data import ArraySource
+from xdeconv.rows.grouping import Grouping
 from xdeconv.studies import _errors as module
 from xdeconv.studies.beside import Beside
-from xdeconv.studies.information import information
+from xdeconv.studies.curvature import Curvature
+from xdeconv.studies.information import information, nothing_said
 
 EXACT = Options("reference", skip=False)
 TRUTH = xd.Mixture(
@@ -72,7 +77,7 @@ def test_curvature_and_scatter_with_a_background_and_tails(background, tails, pr
     """By differences of the sums that fits learn from, one row at a time for the scatter."""
     drawn = problem(n=30, k=3, d=2, seed=1, missing=0.2, weight=True)
     (log_weights, means, V), batch = drawn.parameters(), drawn.batch()
-    beside, fixed = Beside(background, tails), xd.Fixed(means=[1])
+    beside, fixed = Beside(background, Carried(tails)), xd.Fixed(means=[1])
     if background:
         batch = replace(batch, background=torch.linspace(-6.0, -3.0, 30, dtype=torch.float64))
         log_weights = log_weights + np.log(0.7)
@@ -83,7 +88,7 @@ def test_curvature_and_scatter_with_a_background_and_tails(background, tails, pr
     def gradient(x, rows=batch, prior=prior):
         state = chart.state(x, fixed, 0.0)
         at = beside.at(state.extra)
-        stats = at.stats(stats_of(rows, state.parameters(), EXACT, None, at.tails), 3, 2)
+        stats = at.stats(stats_of(rows, state.parameters(), EXACT, None, at.carried.tails), 3, 2)
         return chart.gradient(x, state.weights, stats, prior, fixed)
 
     zero, step = torch.zeros(size).double(), 1e-4
@@ -125,6 +130,84 @@ def test_errors_of_a_background_and_of_tails_are_those_of_refits(monkeypatch):
     solved = xd.errors(rows, fitted, noise=noise)
     np.testing.assert_allclose(solved.log_prob(rows[:2], noise[:2]).standard_error, error[:2], rtol=2e-3)
     assert solved.nu == pytest.approx(found.nu, rel=2e-3)
+
+
+@pytest.mark.parametrize("tails", [None, xd.StudentT(4.0, fitted=True)], ids=["none", "tails"])
+def test_curvature_and_scatter_with_factors_on_errors(tails):
+    """By differences of the sums that fits learn from: factors of two groups of rows, one of them a jitter."""
+    drawn = problem(n=30, k=3, d=2, seed=1, missing=0.2, weight=True)
+    batch = replace(drawn.batch(), group=torch.arange(30) % 2)
+    inflation = Inflated(((1.3, 0.8), (0.4, 0.7)), (0, 1), (1,), Grouping("group", values=(0, 1)))
+    beside, parameters = Beside(False, Carried(tails, inflation)), Parameters(*drawn.parameters())
+    factors = torch.linalg.cholesky(parameters.covariances)
+    there = information(ArraySource(batch), parameters, factors, None, xd.Fixed(), beside)
+    close = Curvature.around(ArraySource(batch), parameters, factors, None, xd.Fixed(), beside)
+    assert there.chart.size == 3 * 6 + 4 + (tails is not None)
+    unit = there.chart.unscaled(torch.ones(there.chart.size).double())
+    other = close.chart.unscaled(torch.ones(there.chart.size).double())
+    torch.testing.assert_close(there.gradient / unit, close.gradient / other, rtol=1e-5, atol=1e-5)
+    found = close.information()
+    for ours, theirs in ((there.J, found.J), (there.H - nothing_said(there.chart, there.free),
+                                              found.H - nothing_said(close.chart, close.free))):  # fmt: skip
+        ours, theirs = ours / unit[:, None] / unit, theirs / other[:, None] / other
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4 * float(ours.abs().max()))
+
+
+@pytest.mark.slow
+def test_errors_of_factors_on_errors_are_those_of_refits():
+    noise = NOISE**2
+    rows = TRUTH.sample(800, seed=0, noise=noise * np.array([1.96, 1.0]))
+    fitted = xd.fit(rows, noise=noise, mixture=TRUTH, inflation=xd.Inflation(), tol=1e-3).mixture
+    found, drawn = xd.errors(rows, fitted, noise=noise), xd.bootstrap(rows, fitted, 60, noise=noise)
+    refits = np.std([m.inflation.values for m in drawn.mixtures], axis=0, ddof=1)
+    assert np.log(found.inflation / refits) == pytest.approx(0, abs=0.4)
+    assert np.log(found.covariances / drawn.standard_errors().covariances) == pytest.approx(0, abs=0.5)
+    plain = xd.errors(rows, fitted.with_(inflation=None), noise=noise)
+    assert (found.covariances[:, 0, 0] > plain.covariances[:, 0, 0]).all()  # the width is known less well beside them
+    assert "errors of all rows: a x1." in repr(found)
+    near = found.of(lambda m: m.log_prob(rows[:3], noise[:3])).standard_error
+    np.testing.assert_allclose(found.log_prob(rows[:3], noise[:3]).standard_error, near, rtol=1e-3)
+
+
+def test_a_gaussian_that_was_cut_has_the_textbooks_errors(monkeypatch):
+    """A truncated normal distribution: the inverse of its information, by matrices and by conjugate gradients."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(1.0, 1.0, size=(8000, 1))
+    rows = rows[rows[:, 0] > 0.5]
+    fitted = xd.fit(rows, 1, selection=xd.Cut(0, above=0.5), tol=1e-4).mixture
+    m, s = fitted.means[0, 0], fitted.covariances[0, 0, 0] ** 0.5
+
+    def scores(m, s, h=1e-4):
+        def each(m, s):
+            return norm.logpdf(rows[:, 0], m, s) - norm.logsf(0.5, m, s)
+
+        return np.stack([each(m + h, s) - each(m - h, s), each(m, s + h) - each(m, s - h)]) / (2 * h)
+
+    H = -np.stack([(scores(m + 1e-3, s) - scores(m - 1e-3, s)).sum(1), (scores(m, s + 1e-3) - scores(m, s - 1e-3)).sum(
+        1)]) / 2e-3  # fmt: skip
+    J = scores(m, s) @ scores(m, s).T
+    expected = np.sqrt(np.diag(np.linalg.solve(H, np.linalg.solve(H, J).T)))
+    for most in (300, 0):
+        monkeypatch.setattr(module, "DIFFERENCES", most)
+        found = xd.errors(rows, fitted)
+        mean, width = found.of(lambda m: m.means[0, 0]), found.of(lambda m: m.covariances[0, 0, 0] ** 0.5)
+        np.testing.assert_allclose([mean.standard_error, width.standard_error], expected, rtol=1e-3)
+        assert not found.notes
+    assert expected[0] > 2 / len(rows) ** 0.5  # a cut takes most of what rows would tell
+
+
+@pytest.mark.slow
+def test_errors_of_selected_rows_are_those_of_refits_and_of_functions():
+    noise = np.tile(NOISE**2, (3, 1))
+    rows = TRUTH.sample(2400, seed=0, noise=noise)
+    kept = rows[:, 1] > 0
+    rows, noise = rows[kept], noise[kept]
+    fitted = xd.fit(rows, noise=noise, mixture=TRUTH, selection=xd.Cut("b", above=0.0)).mixture
+    found, drawn = xd.errors(rows, fitted, noise=noise), xd.bootstrap(rows, fitted, 60, noise=noise)
+    assert np.log(found.means / drawn.standard_errors().means) == pytest.approx(0, abs=0.45)
+    assert np.log(found.weights / drawn.standard_errors().weights) == pytest.approx(0, abs=0.45)
+    drawn = xd.errors(rows, fitted, noise=noise, selection=lambda X: X[:, 1] > 0.0)
+    np.testing.assert_allclose(drawn.means, found.means, rtol=0.05)
 
 
 def test_one_gaussian_has_the_textbooks_errors_under_misfit_too():

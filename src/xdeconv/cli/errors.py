@@ -14,7 +14,7 @@ from .bootstrap import cells, fitted_where, remembered
 from .tables import aligned, names_of, target_table
 
 if TYPE_CHECKING:
-    from ..studies._errors import Errors
+    from ..studies.standard_errors import Errors
 
 
 @app.command()

@@ -11,6 +11,7 @@ from scipy.stats import binom, norm
 
 from ..mixture._mixture import Mixture
 from ..mixture.coordinates import Coordinate
+from ..mixture.selections.contract import Selecting
 from ..rows.batch import Batch
 from .axes import Array, axis_title, covariances_of, name_axes, name_of, new_axes, rows_of, some, values_of
 from .convolving import GROUPS, NUMBERS, distribution, grouped
@@ -19,6 +20,7 @@ from .flattening import flattened
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+DRAWS = 50  # for each row that was selected: probabilities are even whatever their number
 BAND = 0.99  # of right models' bars lie in the band
 EVEN = 12**-0.5  # standard deviation of numbers that are even between 0 and 1
 SCATTER = 15**-0.5 / 2  # of that, over samples of n, times the root of n
@@ -29,7 +31,8 @@ def pit(mixture: Mixture, X: Any, noise: Any = None, projection: Any = None, *, 
     """The probability of a value below the one observed, each coordinate by itself.
 
     It is sum_j alpha_j Phi((x - m_j) / sqrt(V_j + S)) with the row's own noise S: even between 0 and 1 if the model is
-    right and the noise is what it is said to be.
+    right and the noise is what it is said to be. Of a mixture with a selection it is given that the row was kept: the
+    place of the value among those of 50 rows with its noise that the selection keeps, and even between them.
 
     Parameters
     ----------
@@ -57,6 +60,8 @@ def pit(mixture: Mixture, X: Any, noise: Any = None, projection: Any = None, *, 
            [0.975]])
     """
     batch = mixture.widened(mixture.batch(X, noise, projection, error=error))
+    if mixture.selection is not None:
+        return _among_kept(mixture, mixture.selection, batch)
     chunks = batch.chunks(max(1, NUMBERS // mixture.k))
     return np.concatenate([_probabilities(mixture, chunk) for chunk in chunks])
 
@@ -203,20 +208,29 @@ def cell_probability(pair: Mixture, edges: Sequence[Array], S: Array, groups: in
     return total
 
 
+def _among_kept(mixture: Mixture, selection: Selecting, batch: Batch) -> Array:
+    """pit of rows that were selected."""
+    rng, x = np.random.default_rng(0), batch.x.T.double().numpy()
+    below = np.where(np.isnan(x), np.nan, rng.random(x.shape))
+    for _ in range(DRAWS):
+        below += selection.drawn_rows(mixture.drawn, batch, rng) < x
+    return below / (DRAWS + 1)
+
+
 def _probabilities(mixture: Mixture, batch: Batch) -> Array:
     """pit of one chunk of rows."""
-    x = batch.x.T.double().numpy()
+    x, whole = batch.x.T.double().numpy(), mixture if batch.projection is None else flattened(mixture)
     S = np.einsum("npp->np", batch.covariance().double().numpy())
     probabilities = np.full(x.shape, np.nan)
     for a in range(batch.p):
         seen = np.isfinite(x[:, a])
-        weights = mixture.weights
+        weights = whole.weights
         if batch.projection is None:
             line = flattened(mixture.marginal([a]))
             weights, m, V = line.weights, line.means[:, 0], line.covariances[:, 0, 0]
         else:
             R = batch.projection[a].T.double().numpy()[seen]
-            m, V = R @ mixture.means.T, np.einsum("nd,kde,ne->nk", R, mixture.covariances, R)
+            m, V = R @ whole.means.T, np.einsum("nd,kde,ne->nk", R, whole.covariances, R)
         noise = np.broadcast_to(S[:, a], len(x))[seen]
         probabilities[seen, a] = distribution(weights, m, np.maximum(V, 0.0) + noise[:, None], x[seen, a])
     return probabilities

@@ -1,9 +1,7 @@
 """Whether a model and the errors of rows are right: one verdict per coordinate, and where they are not.
 
 Each observed value has a probability of less under the model and its own noise (:func:`xdeconv.plot.pit`), uniform if
-both are right. Whether errors or the model are off is told by their own scales: with f the factor on the errors and g
-that on the components' widths, sum_i log sum_j alpha_j N(x_i | m_j, g^2 V_j + f^2 S_i) is highest near f = g = 1 if all
-is right. Rows of different errors, or components of different widths, tell the two apart.
+both are right. Whether errors or the model are off is told by factors on both (:mod:`xdeconv.studies.scales`).
 """
 
 from __future__ import annotations
@@ -15,20 +13,21 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.special import ndtri
-from scipy.stats import chi2, kstest
-from torch import Tensor
+from scipy.stats import kstest
 
+from ..fitting.beside.selected import choose_selection, refuse_all_rejected
 from ..mixture._mixture import Mixture, refuse_no_mixture
 from ..mixture.coordinates import Coordinate
 from ..plot.calibrating import pit
 from ..rows.batch import Batch
-from ..rows.data import Source
+from ..rows.data import ArraySource, Source
+from ..system.threads import small_algebra
+from .scales import Scale, scales
 
 Array = np.ndarray
 ROWS = 50_000  # rows that are enough to tell: more are sampled
 SURE = 1e-3  # p-value below which something is off
 SIZE = 0.02  # a factor nearer to 1 is not worth a word
-NEWTON = 30
 BINS = 5
 
 
@@ -49,15 +48,6 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Scale:
-    """A factor, its standard error, and the p-value of 1."""
-
-    factor: float
-    standard_error: float
-    p_value: float
-
-
-@dataclass(frozen=True)
 class Verdict:
     """What rows say of one coordinate.
 
@@ -70,7 +60,8 @@ class Verdict:
     statistic, p_value : float
         Of Kolmogorov and Smirnov's test that the probabilities are uniform.
     errors, widths : Scale or None
-        The factor by which errors, and widths of components, would have to grow; None where there are no errors.
+        The factor by which errors, and widths of components, would have to grow; None where there are no errors, where
+        the two cannot be told apart, and where rows were selected by a function, or beside a background.
     text : str
         One line.
     groups : tuple of Group
@@ -113,6 +104,7 @@ def check(
     noise: Any = None,
     error: Any = None,
     projection: Any = None,
+    selection: Any = None,
     seed: int = 0,
 ) -> Check:
     """Whether a model and the errors of rows are right, coordinate by coordinate.
@@ -135,6 +127,9 @@ def check(
         Standard deviations (n, p) or (p,), instead of ``noise``.
     projection : array-like (n, p, d), optional
         Matrices through which each row sees the true values; verdicts are of what rows show.
+    selection : Cut, sequence of Cut, Completeness or callable, optional
+        How the rows were selected; by default the mixture's own. A function must be given again to a mixture that was
+        loaded from a file.
     seed : int, default 0
         Which of many rows are used.
 
@@ -153,9 +148,8 @@ def check(
     'errors are too small by about a factor of 2.0'
     """
     refuse_no_mixture(mixture)
-    if mixture.selection is not None:
-        raise ValueError("rows that were selected are not spread as the mixture is: check(..., "
-                         "mixture.with_(selection=None)) is right only for rows that were not")  # fmt: skip
+    if selection is not None:
+        mixture = mixture.with_(selection=selection)
     if bins < 1:
         raise ValueError(f"bins must be at least 1, got {bins!r}")
     if isinstance(data, Source) and by is None:
@@ -163,14 +157,17 @@ def check(
     batch = mixture.batch(data, noise, projection, error=error)
     if batch.n == 0:
         raise ValueError("there are no rows to check by")
+    choose_selection(None, mixture, ArraySource(batch), mixture.labels, mixture.background)
+    refuse_all_rejected(mixture.selection, ArraySource(batch))
     columns = {name: _column(name, values, batch.n) for name, values in (by or {}).items()}
     if batch.n > ROWS:
         some = np.sort(np.random.default_rng(seed).permutation(batch.n)[:ROWS])
         batch, columns = batch.rows(torch.from_numpy(some)), {name: values[some] for name, values in columns.items()}
     named = batch.projection is None
     chosen = mixture.indices(range(mixture.d) if coordinates is None else coordinates) if named else range(batch.p)
-    u, batch = pit(mixture, batch), mixture.widened(batch)
-    return Check(tuple(_verdict(mixture, batch, a, u[:, a], columns, bins) for a in chosen))
+    with small_algebra():
+        u = pit(mixture, batch)
+        return Check(tuple(_verdict(mixture, batch, a, u[:, a], columns, bins) for a in chosen))
 
 
 def _column(name: str, values: Any, n: int) -> Array:
@@ -185,80 +182,13 @@ def _verdict(mixture: Mixture, batch: Batch, a: int, u: Array, columns: Mapping[
     seen = np.isfinite(u)
     if not seen.any():
         return Verdict(name, 0, np.nan, np.nan, None, None, "no row shows it", ())
-    S = np.broadcast_to(np.einsum("npp->np", batch.covariance().numpy())[:, a], seen.shape)
+    S = np.broadcast_to(np.einsum("npp->np", mixture.widened(batch).covariance().numpy())[:, a], seen.shape)
     test = kstest(u[seen], "uniform")
-    f, g = _scales(mixture, batch, a, seen)
+    f, g = scales(mixture, batch, a, seen)
     groups = _groups(f"error of {name}", np.sqrt(S), u, bins) if len(np.unique(S[seen])) > 1 else []
     groups += [group for by, values in columns.items() for group in _groups(by, values, u, bins)]
-    text = _said(f, g, float(test.pvalue), groups)
+    text = _said(f, g, float(test.pvalue), groups, bool((S[seen] > 0).any()))
     return Verdict(name, int(seen.sum()), float(test.statistic), float(test.pvalue), f, g, text, tuple(groups))
-
-
-def _scales(mixture: Mixture, batch: Batch, a: int, seen: Array) -> tuple[Scale | None, Scale | None]:
-    """The factors on errors and on widths, each with the other free."""
-    rows = torch.from_numpy(np.flatnonzero(seen))
-    log_weights, means, V = mixture.scaled()
-    S = torch.as_tensor(batch.covariance()[:, a, a]).expand(batch.n)[rows]
-    if batch.projection is None:
-        m, v = means[None, :, a], V[None, :, a, a]
-    else:
-        R = batch.projection[a].T[rows]
-        m, v = R @ means.T, torch.einsum("nd,kde,ne->nk", R, V, R)
-    x = batch.x[a][rows]
-
-    def loglik(logs: Tensor) -> Tensor:
-        T = (2 * logs[1]).exp() * v + (2 * logs[0]).exp() * S[:, None]
-        each = log_weights - 0.5 * ((x[:, None] - m) ** 2 / T + T.log())
-        return each.logsumexp(1).sum()
-
-    noisy, wide = bool((S > 0).any()), bool((v > 0).any())
-    free = torch.tensor([noisy, wide])
-    both, H = _maximum(loglik, free)
-    if not _told_apart(H, free):  # errors alone, or widths alone, would explain as much
-        return None, None
-    scales: list[Scale | None] = [None, None]
-    variance = torch.linalg.inv(H)
-    for i in range(2):
-        if bool(free[i]):
-            place = int(free[:i].sum())
-            held, _ = _maximum(loglik, free & (torch.arange(2) != i))
-            gained = 2 * float(loglik(both) - loglik(held))
-            factor, error = float(both[i].exp()), float(variance[place, place].clamp(min=0).sqrt())
-            scales[i] = Scale(factor, factor * error, float(chi2.sf(max(gained, 0.0), 1)))
-    return scales[0], scales[1]
-
-
-def _told_apart(H: Tensor, free: Tensor) -> bool:
-    if not bool(torch.isfinite(H).all()) or not len(H):
-        return False
-    values = torch.linalg.eigvalsh(H)
-    return bool(values[0] > 1e-6 * values[-1])
-
-
-def _maximum(loglik: Any, free: Tensor) -> tuple[Tensor, Tensor]:
-    """Newton's method on the logarithms of the two factors, those not free held at 0; the place and the curvature."""
-    logs = torch.zeros(2, dtype=torch.float64)
-    which = free.nonzero()[:, 0]
-    H = torch.zeros(len(which), len(which), dtype=torch.float64)
-    if not len(which):
-        return logs, H
-    for _ in range(NEWTON):
-        g = torch.autograd.functional.jacobian(loglik, logs)[which]
-        H = -torch.autograd.functional.hessian(loglik, logs)[which][:, which]
-        values, vectors = torch.linalg.eigh(H)
-        step = vectors @ ((vectors.T @ g) / values.abs().clamp(min=1e-9 * float(values.abs().amax()) + 1e-300))
-        step = step * min(1.0, 0.5 / max(float(step.abs().amax()), 1e-300))
-        before, length = loglik(logs), 1.0
-        while length > 1e-3:
-            trial = logs.clone()
-            trial[which] += length * step
-            if bool(loglik(trial) >= before):
-                logs = trial
-                break
-            length /= 2
-        if length <= 1e-3 or float(step.abs().amax()) < 1e-7:
-            break
-    return logs, H
 
 
 def _groups(quantity: str, values: Array, u: Array, bins: int) -> list[Group]:
@@ -280,7 +210,7 @@ def _groups(quantity: str, values: Array, u: Array, bins: int) -> list[Group]:
     return groups
 
 
-def _said(f: Scale | None, g: Scale | None, p_value: float, groups: Sequence[Group]) -> str:
+def _said(f: Scale | None, g: Scale | None, p_value: float, groups: Sequence[Group], noisy: bool) -> str:
     """One line: errors, then the model, then where."""
     parts = []
     if _off(f):
@@ -299,7 +229,7 @@ def _said(f: Scale | None, g: Scale | None, p_value: float, groups: Sequence[Gro
     if worst is not None and worst.p_value * len(groups) < SURE:
         how = "narrow" if worst.sd > 1 else "wide"
         return f"errors or model are too {how} where {worst.quantity} is {worst.low:.3g} to {worst.high:.3g}"
-    return "errors and model are right" if f is not None else "the model is right"
+    return "errors and model are right" if noisy and (f is not None or g is None) else "the model is right"
 
 
 def _off(scale: Scale | None) -> bool:

@@ -1,4 +1,4 @@
-"""What rows tell of a mixture with too many parameters for a matrix: products with H and scores, by differences.
+"""What rows tell of a mixture by differences alone: for rows that were selected, and for too many parameters.
 
 H u is the difference of two gradients, each made of the sums of one pass; a row's score along z the difference of two
 log-densities. In a chart, where complete data would have H = 1, conjugate gradients need a few dozen passes.
@@ -6,8 +6,10 @@ log-densities. In a chart, where complete data would have H = 1, conjugate gradi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -16,11 +18,13 @@ from ..fitting.full_pass import summed
 from ..kernels.parameters import Parameters
 from ..kernels.stats import Stats
 from ..methods.chart import Chart
+from ..methods.em import all_weights
 from ..methods.fixed import Fixed
 from ..methods.prior import Prior
 from ..rows.batch import Batch
 from ..rows.data import Source
 from .beside import PLAIN, Beside
+from .information import Information, free_coordinates, nothing_said
 
 STEP = 1e-3  # of weights, means over widths, and widths, relative: third derivatives are a millionth of the second
 PRECISION = 1e-4  # of a solution, relative
@@ -29,14 +33,44 @@ MOST = 300  # passes of conjugate gradients, in pairs
 
 @dataclass(frozen=True)
 class Curvature:
-    """Rows in the coordinates of a chart, of which products with H are asked."""
+    """Rows in the coordinates of a chart, of which products with H are asked; ``gradient`` (P,) is at its origin."""
 
     source: Source
     chart: Chart
     prior: Prior | None
     fixed: Fixed
     free: Tensor
+    gradient: Tensor
     beside: Beside = PLAIN
+
+    @classmethod
+    def around(
+        cls, source: Source, parameters: Parameters, factors: Tensor, prior: Prior | None, fixed: Fixed, beside: Beside
+    ) -> Self:
+        """By one pass over rows; ``factors`` (k, d, d) are Cholesky factors of the covariances."""
+        k, d = parameters.means.shape
+        work = partial(beside.sums, parameters=parameters)
+        stats = beside.stats(summed(source, work, beside.size(k, d), factors.device), k, d)
+        weights = all_weights(parameters.log_weights, beside.background)
+        whole = Parameters(weights.log(), parameters.means, factors @ factors.mT)
+        chart = Chart.around(whole, stats.masses(len(weights)), prior)
+        numbers, certainty = beside.numbers.to(factors.device), stats.certainty.clamp(min=1e-300)
+        chart = replace(chart, numbers=numbers, certainty=certainty)
+        free = free_coordinates(k, d, fixed, factors.device, beside)
+        here = torch.zeros(chart.size, dtype=torch.float64, device=factors.device)
+        gradient = chart.gradient(here, weights, stats, prior, fixed)
+        return cls(source, chart, prior, fixed, free, gradient, beside)
+
+    def information(self) -> Information:
+        """H and J as matrices, by four passes per coordinate."""
+        unit = torch.eye(self.chart.size, dtype=torch.float64, device=self.free.device)
+        H = torch.cat([self.times(u[None]) if bool(free) else 0 * u[None] for u, free in zip(unit, self.free,
+                       strict=True)])  # fmt: skip
+        work = partial(_scatter, ways=[self._at(x) for x in self._ways(unit)])
+        J = summed(self.source, work, len(unit) ** 2, unit.device).view(len(unit), -1)
+        double = 2 * self._lengths(unit)
+        J = J / double[:, None] / double
+        return Information(self.chart, self.gradient, H + nothing_said(self.chart, self.free), J, self.free)
 
     def times(self, U: Tensor) -> Tensor:
         """H U^T for directions U (m, P), by two passes for each."""
@@ -96,7 +130,17 @@ def _sums_of_all(batch: Batch, ways: list[tuple[Beside, Parameters]]) -> Tensor:
 
 
 def _squares_of(batch: Batch, ways: list[tuple[Beside, Parameters]]) -> Tensor:
+    return torch.stack([(line**2).sum() for line in _differences(batch, ways)])
+
+
+def _scatter(batch: Batch, ways: list[tuple[Beside, Parameters]]) -> Tensor:
+    lines = torch.stack(list(_differences(batch, ways)))
+    return (lines @ lines.T).reshape(-1)
+
+
+def _differences(batch: Batch, ways: list[tuple[Beside, Parameters]]) -> Iterator[Tensor]:
+    """What log-densities (n,) of rows differ by between the two ends of each way, times their weights."""
     weight = 1.0 if batch.weight is None else batch.weight.double()
-    each = [beside.log_prob(batch, parameters) for beside, parameters in ways]
-    differences = [((up - down) * weight) ** 2 for up, down in zip(each[::2], each[1::2], strict=True)]
-    return torch.stack([row.sum() for row in differences])
+    for up, down in zip(ways[::2], ways[1::2], strict=True):
+        ends = [beside.log_prob(batch, parameters) for beside, parameters in (up, down)]
+        yield (ends[0] - ends[1]) * weight

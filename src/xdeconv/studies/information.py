@@ -232,10 +232,16 @@ def _in_chart(
     H[:logits, :logits] += torch.where(free[:logits], q, 0.0).sum() * (torch.diag(shares) - shares[:, None] * shares)
     unit = chart.unscaled(torch.ones_like(gradient)) * free
     H, J = (unit[:, None] * A * unit for A in (H, J))
-    same = torch.where(free[:logits], chart.information.sqrt(), 0.0)  # all logits together
+    return Information(chart, unit * gradient, H + nothing_said(chart, free), J, free)
+
+
+def nothing_said(chart: Chart, free: Tensor) -> Tensor:
+    """What stands in H (P, P) for a shift of all logits, which changes nothing, and for coordinates that are held."""
+    logits = len(chart.log_weights)
+    same = torch.zeros(len(free), dtype=torch.float64, device=free.device)
+    same[:logits] = torch.where(free[:logits], chart.information.sqrt(), 0.0)
     same = same / same.norm().clamp(min=1e-300)
-    H[:logits, :logits] += same[:, None] * same
-    return Information(chart, unit * gradient, H + torch.diag((~free).to(H.dtype)), J, free)
+    return same[:, None] * same + torch.diag((~free).to(same.dtype))
 
 
 def _with_numbers(there: Information, source: Source, prior: Prior | None, fixed: Fixed, beside: Beside) -> Information:

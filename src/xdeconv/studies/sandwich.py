@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Self
 
 import torch
 from torch import Tensor
 
-from ..fitting.full_pass import summed
 from ..kernels.parameters import Parameters
 from ..methods.chart import Chart
-from ..methods.em import all_weights
 from ..methods.fixed import Fixed
 from ..methods.prior import Prior
 from ..rows.data import Source
 from .beside import PLAIN, Beside
 from .curvature import Curvature
-from .information import free_coordinates, information
+from .information import information
 
 NOTHING = 1e-10  # of the information of complete data
 FAR = 3.0  # a standard error of a logit or a log-width: with more, nothing is linear
@@ -45,8 +42,11 @@ class Sandwich:
         cls, source: Source, parameters: Parameters, factors: Tensor, prior: Prior | None, fixed: Fixed,
         beside: Beside = PLAIN,
     ) -> Self:  # fmt: skip
-        """By one pass over rows, and two for each number that belongs to no component."""
-        there = information(source, parameters, factors, prior, fixed, beside)
+        """By one pass over rows and two for each number of no component; all by differences of selected rows."""
+        if beside.selected is None:
+            there = information(source, parameters, factors, prior, fixed, beside)
+        else:
+            there = Curvature.around(source, parameters, factors, prior, fixed, beside).information()
         values, vectors = _ways(there.H)
         reach = _reach(there.chart, vectors)
         sound = (values > NOTHING) & (reach < FAR * values.clamp(min=0.0).sqrt())
@@ -93,20 +93,9 @@ class Solved:
         beside: Beside = PLAIN,
     ) -> Self:  # fmt: skip
         """By the passes that tell how far from a maximum the mixture is."""
-        k, d = parameters.means.shape
-        work = partial(beside.sums, parameters=parameters)
-        stats = beside.stats(summed(source, work, beside.size(k, d), factors.device), k, d)
-        weights = all_weights(parameters.log_weights, beside.background)
-        whole = Parameters(weights.log(), parameters.means, factors @ factors.mT)
-        chart = Chart.around(whole, stats.masses(len(weights)), prior)
-        numbers, certainty = beside.numbers.to(factors.device), stats.certainty.clamp(min=1e-300)
-        chart = replace(chart, numbers=numbers, certainty=certainty)
-        free = free_coordinates(k, d, fixed, factors.device, beside)
-        curvature = Curvature(source, chart, prior, fixed, free, beside)
-        here = torch.zeros(chart.size, dtype=torch.float64, device=factors.device)
-        gradient = chart.gradient(here, weights, stats, prior, fixed)
-        step, sound = curvature.solved(gradient[None])
-        return cls(curvature, float(gradient @ step[0]) / 2 if bool(sound) else torch.nan)
+        curvature = Curvature.around(source, parameters, factors, prior, fixed, beside)
+        step, sound = curvature.solved(curvature.gradient[None])
+        return cls(curvature, float(curvature.gradient @ step[0]) / 2 if bool(sound) else torch.nan)
 
     @property
     def chart(self) -> Chart:

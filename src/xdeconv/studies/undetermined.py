@@ -1,4 +1,4 @@
-"""Naming what rows leave undetermined: where the 95 % interval of a weight or a variance reaches zero."""
+"""Naming what rows leave undetermined: where the 95 % interval of a weight, a variance or a factor reaches zero."""
 
 from __future__ import annotations
 
@@ -38,6 +38,30 @@ def undetermined(mixture: Mixture, weights: Array, means: Array, widths: Array) 
     """
     lines = (_line("weight", _weights(mixture, weights)), _means(mixture, means), *_widths(mixture, widths))
     return tuple(line for line in lines if line)
+
+
+def factors_undetermined(mixture: Mixture, errors: Array) -> tuple[str, ...]:
+    """Factors on errors, and jitters, that the rows leave open, in a line, given their standard errors (groups, p).
+
+    Parameters
+    ----------
+    mixture : Mixture
+        The fit.
+    errors : numpy.ndarray
+        Standard errors.
+
+    Returns
+    -------
+    tuple of str
+    """
+    inflation = mixture.inflation
+    if inflation is None:
+        return ()
+    relative = errors / np.maximum(inflation.values, 1e-300)
+    items = [(f"{_name(mixture, a)}, {inflation.groups[g]}", relative[g, a])
+             for g, a in np.argwhere(relative > WIDE) if inflation.rows[g : g + 1] != (0.0,)]  # fmt: skip
+    line = _line("factor on errors", items)
+    return (line,) if line else ()
 
 
 def _weights(mixture: Mixture, errors: Array) -> list[tuple[str, float]]:

@@ -67,7 +67,8 @@ def choose_selection(
     if selection is None:
         chosen = given.selection if isinstance(given, Mixture) else None
     else:
-        chosen = as_selecting(selection, labels or source.labels, source.dim)
+        known = labels or source.labels or (given.labels if isinstance(given, Mixture) else None)
+        chosen = as_selecting(selection, known, source.dim)
     if chosen is None:
         return None
     if source.has_log_prior:
