@@ -4,8 +4,8 @@ import pytest
 from llvmlite import binding, ir
 
 from xdeconv.kernels.cpu import blocks, large, tiles
-from xdeconv.kernels.cpu.lanes import ADDRESS, Emitter
-from xdeconv.kernels.cpu.pairs import Kind
+from xdeconv.kernels.cpu.kinds import Unrolled
+from xdeconv.kernels.cpu.lanes import ADDRESS, WideEmitter
 
 TRIPLES = ["aarch64-apple-darwin", "aarch64-unknown-linux-gnu", "x86_64-unknown-linux-gnu"]
 KINDS = ["3 3 full 0 1 64 0", "3 2 full 1 1 32 0", "2 2 diagonal 0 0 32 0", "5 5 shared 0 1 64 0"]
@@ -32,13 +32,13 @@ def assembly(text, triple):
     return machine.emit_assembly(module)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled
 @pytest.mark.parametrize("triple", TRIPLES)
 @pytest.mark.parametrize("code", KINDS)
 def test_steps_compile(code, triple):
-    kind = Kind.parse(code)
+    kind = Unrolled.parse(code)
     for name, step in tiles.STEPS.items():
-        text = written(name, lambda builder, six, step=step: step(Emitter(builder, kind.bits), kind, *six))
+        text = written(name, lambda builder, six, step=step: step(WideEmitter(builder, kind.bits), kind, *six))
         assert "llvm.x86" not in text
         assert name in assembly(text, triple)
 
@@ -53,6 +53,6 @@ def test_steps_of_many_dimensions_compile(triple):
 
 
 def test_arm_has_vector_instructions():
-    kind = Kind.parse(KINDS[0])
-    text = written("sums", lambda builder, six: tiles.sums_of_rows(Emitter(builder, kind.bits), kind, *six))
+    kind = Unrolled.parse(KINDS[0])
+    text = written("sums", lambda builder, six: tiles.sums_of_rows(WideEmitter(builder, kind.bits), kind, *six))
     assert "fmul.2d" in assembly(text, TRIPLES[0])

@@ -22,7 +22,7 @@ from .triangles import inverse, lower, unwhitened
 
 if TYPE_CHECKING:
     from .groups import GroupRows
-    from .pairs import Kind
+    from .kinds import Kind
 
 MAX_DIMENSION = 128
 CHUNK_PAIRS = 1 << 18
@@ -210,11 +210,11 @@ def _memory(numbers: int, dtype: np.dtype) -> np.ndarray:
 def _kind(batch: Batch, d: int) -> Kind:
     """What kernels are compiled for to take a batch."""
     from .blocks import Blocked, unrolled
-    from .pairs import Kind
+    from .kinds import Unrolled
 
     noise = "shared" if batch.shared else "full" if batch.full else "diagonal"
     masked = not batch.shared and (batch.missing or batch.projection is not None)
-    layout = Blocked if max(d, batch.p) > unrolled(noise) else Kind
+    layout = Blocked if max(d, batch.p) > unrolled(noise) else Unrolled
     return layout(d, batch.p, noise, batch.projection is not None, masked, 32 if batch.dtype == torch.float32 else 64)
 
 

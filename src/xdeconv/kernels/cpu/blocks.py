@@ -19,8 +19,8 @@ import numpy as np
 from llvmlite import binding
 from numba import config
 
+from .kinds import Kind
 from .lanes import REGISTER_BYTES, VECTOR_BYTES
-from .pairs import Kind
 
 
 def _wide() -> bool:

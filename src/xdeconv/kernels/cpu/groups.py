@@ -18,9 +18,9 @@ from ..groups import Groups
 from . import scratch
 from .blocks import Blocked
 from .keeping import kept
+from .kinds import Kind
 from .lanes import VECTOR_BYTES
 from .loops import _call
-from .pairs import Kind
 from .scratch import Places, Scratch, Shape, Steps, memory_types
 from .tiles import CONSTANT, CUT, LARGEST, NORM, SHARE, TILE, TOTAL, fingerprint
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from functools import partial
@@ -59,16 +60,21 @@ class Lanes:
         return Lanes(self.emit, self.emit.builder.select(self.value, yes.value, no.value))
 
 
-class Emitter:
+class Emitter(ABC):
     """Writes instructions for W lanes of one float type at the place where a Numba function is being lowered."""
 
-    def __init__(self, builder: ir.IRBuilder, bits: int, vector_bytes: int = VECTOR_BYTES) -> None:
+    @property
+    @abstractmethod
+    def vector_bytes(self) -> int:
+        """Memory of W numbers."""
+
+    def __init__(self, builder: ir.IRBuilder, bits: int) -> None:
         self.builder = builder
         builder.function.attributes.alignstack = 64  # or vectors that do not fit in registers straddle cache lines
         builder.function.attributes.add("noinline")
         self.bits = bits
         self.size = bits // 8
-        self.width = vector_bytes // self.size
+        self.width = self.vector_bytes // self.size
         self.piece = REGISTER_BYTES // self.size
         self.number = ir.FloatType() if bits == 32 else ir.DoubleType()
         self.vector = ir.VectorType(self.number, self.width)
@@ -336,3 +342,9 @@ class Emitter:
         start = self.builder.inttoptr(address, ir.IntType(8).as_pointer())
         size = 4 if kind == INDEX else self.size
         return self.builder.bitcast(self.builder.gep(start, [ADDRESS(offset * size)]), kind.as_pointer())
+
+
+class WideEmitter(Emitter):
+    """An emitter of as many lanes as two registers hold."""
+
+    vector_bytes = VECTOR_BYTES

@@ -80,8 +80,10 @@ class Variables:
 class Writer(Emitter):
     """An emitter for registers of rows that knows the dimensions of a call from its header."""
 
+    vector_bytes = PART_BYTES
+
     def __init__(self, builder: ir.IRBuilder, kind: Blocked, header: Any) -> None:
-        super().__init__(builder, kind.bits, PART_BYTES)
+        super().__init__(builder, kind.bits)
         self.kind = kind
         self.group = kind.width  # rows that lie side by side, in one or two registers
         self.parts = self.group // self.width

@@ -13,7 +13,7 @@ from numba import types
 
 from . import large
 from .blocks import Blocked
-from .pairs import Kind
+from .kinds import Kind
 from .panels import HEADER
 from .tiles import STATES, TILE
 from .tiles import compiled as compiled_plain

@@ -25,8 +25,9 @@ from ...system.checksums import checksum
 from ...system.progress import tell
 from . import pairs as numba_pairs
 from .keeping import kept
-from .lanes import ADDRESS, Emitter, Lanes
-from .pairs import TILE, Kind, Load
+from .kinds import TILE, Kind, Unrolled
+from .lanes import ADDRESS, Emitter, Lanes, WideEmitter
+from .pairs import Load
 
 log = logging.getLogger("xdeconv")
 
@@ -229,11 +230,11 @@ def say_compiling(what: str) -> None:
 @intrinsic(prefer_literal=True)
 def _emit(typing: Any, code: Any, step: Any, mark: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any) -> Any:
     """The instructions of a step, in place of a call."""
-    kind, write = Kind.parse(code.literal_value), STEPS[step.literal_value]
+    kind, write = Unrolled.parse(code.literal_value), STEPS[step.literal_value]
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         say_compiling(f"d = {kind.d}, {kind.noise} noise, float{kind.bits}")
-        write(Emitter(builder, kind.bits), kind, *arguments[3:])
+        write(WideEmitter(builder, kind.bits), kind, *arguments[3:])
         return context.get_dummy_value()
 
     return types.void(code, step, mark, *SIX), generate
