@@ -1,4 +1,10 @@
-"""Plain readers: the columns that are needed, all of them in memory at the end, as users of each library read them."""
+"""Plain readers: the columns that are needed, all of them in memory at the end, as users of each library read them.
+
+There are two yardsticks. What a library gives by itself is a table of Arrow's for Parquet, Arrow IPC and CSV, and NumPy
+arrays for FITS, HDF5 and .npy. :func:`as_arrays` makes NumPy arrays of the former too, with NaN for what is missing,
+as anybody needs who computes with them. By itself an Arrow IPC file is copied to memory and nothing is looked at:
+of that format the second yardstick is the fair one. No file is memory-mapped but FITS, whose columns are then copied.
+"""
 
 from __future__ import annotations
 

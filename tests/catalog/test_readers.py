@@ -301,3 +301,15 @@ def test_a_table_as_vizier_writes_it(tmp_path):
         tmp_path / "asu.tsv", ["xi", "eta"], derive="tangent:10,20", error={"RA_ICRS": 1, "DE_ICRS": 1}
     )
     assert np.allclose(offsets.load().batch.x[1], [0, 0.1, 0.2], atol=2e-4)
+
+
+@pytest.mark.parametrize("write", ["vaex", "flat", "compound"])
+def test_a_piece_of_hdf5_comes_in_blocks(write, tmp_path, monkeypatch):
+    writers = {"vaex": write_vaex, "flat": write_flat_hdf5, "compound": write_astropy_hdf5}
+    monkeypatch.setattr("xdeconv.catalog.readers.hdf5.BLOCK_ROWS", 30)
+    monkeypatch.setattr("xdeconv.catalog.readers.hdf5.PIECE_ROWS", 120)
+    table = open_table(writers[write](tmp_path))
+    blocks = [block for piece in table.pieces for block in table.read(piece, ["ra"])]
+    assert [piece.rows for piece in table.pieces] == [120, 120, 120, 40]
+    assert [block.num_rows for block in blocks] == [30] * 13 + [10]
+    np.testing.assert_array_equal(np.concatenate([block.column(0).to_numpy() for block in blocks]), COLUMNS["ra"])

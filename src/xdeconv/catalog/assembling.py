@@ -16,7 +16,7 @@ from .expressions import Columns
 from .recipe import Evaluated, Frame, Recipe
 
 Array = np.ndarray
-STRIP = 1 << 15  # rows whose intermediate columns stay in the processor's cache
+STRIP = 1 << 16  # rows whose intermediate columns are made at a time
 LIMITS = np.array([1 + ROUNDING, SLACK / 2])  # half of what is too much for :func:`.bad_rows.bad_rows`, which decides
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -65,7 +65,7 @@ class Reader:
         """The numbers of the pieces."""
         return tuple(range(len(self.table.pieces))) if self.pieces is None else self.pieces
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         """Every column that must be read."""
         return tuple(dict.fromkeys([*self.recipe.columns, *(self.where.names if self.where else ())]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -158,7 +159,7 @@ class Recipe:
         """The transform whose values are views of its features, if there is one."""
         return next((t for t in self.transforms if t.projected), None)
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         """Every column that must be read."""
         names = [name for quantity in self.quantities.values() for name in quantity.names]
@@ -167,7 +168,7 @@ class Recipe:
         names += [*([self.weight] if self.weight else []), *self.log_prior, *([self.group.name] if self.group else [])]
         return tuple(dict.fromkeys(names))
 
-    @property
+    @cached_property
     def kind(self) -> str:
         """none, shared (diagonal, one for all rows), diagonal, or full noise."""
         if not self.deviations:

@@ -18,6 +18,8 @@ from .text import described_columns
 if TYPE_CHECKING:
     import pyarrow as pa
 
+PIECE_ROWS = 4 * BLOCK_ROWS  # to open a column takes as long as to read one and a half blocks of it
+
 
 @dataclass(frozen=True)
 class Hdf5Table(Table):
@@ -37,8 +39,8 @@ class Hdf5Table(Table):
         units: dict[str, Mapping[str, str]] = {}
         for path in paths:
             rows, first = _layout(str(path))
-            starts = range(0, rows, BLOCK_ROWS)
-            pieces += [Piece(str(path), "block", i, min(BLOCK_ROWS, rows - s), s) for i, s in enumerate(starts)]
+            starts = range(0, rows, PIECE_ROWS)
+            pieces += [Piece(str(path), "part", i, min(PIECE_ROWS, rows - s), s) for i, s in enumerate(starts)]
             columns = columns or tuple(first)
             units[str(path)] = {name: c.unit for name, c in first.items() if c.unit}
         return cls(name, columns, merged(units), tuple(pieces), units)
@@ -48,23 +50,31 @@ class Hdf5Table(Table):
         return self.units_by_file[file]
 
     def read(self, piece: Piece, columns: Sequence[str], floats: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
-        """A slice of the rows."""
-        rows = slice(piece.first, piece.first + (piece.rows or 0))
+        """Slices of the rows."""
         try:
             _, layout = _layout(piece.file)
             absent = [name for name in columns if name not in layout]
             if absent:
                 raise ReadError(f"{piece.file} has no column {absent[0]!r}, which other files of {self.name} have")
+            places = {name: layout[name] for name in columns}
             with _file(piece.file) as file:
-                values = _read(file, {name: layout[name] for name in columns}, rows)
-            short = [name for name, part in values.items() if len(part) != piece.rows]
-            if short:
-                raise ReadError(f"{piece} is damaged: column {short[0]} ends too early")
+                datasets = {name: file[name] for place in places.values() for name in place.datasets}
+                for rows in _slices(piece):
+                    values = _read(datasets, places, rows)
+                    short = [name for name, part in values.items() if len(part) != rows.stop - rows.start]
+                    if short:
+                        raise ReadError(f"{piece} is damaged: column {short[0]} ends too early")
+                    yield record_batch(values)
         except ReadError:
             raise
         except (OSError, KeyError, ValueError, RuntimeError, TypeError) as problem:
             raise ReadError(f"{piece} is damaged or cannot be read: {problem}") from problem
-        yield record_batch(values)
+
+
+def _slices(piece: Piece) -> Iterator[slice]:
+    """The rows of a piece, a block at a time."""
+    end = piece.first + (piece.rows or 0)
+    return (slice(start, min(start + BLOCK_ROWS, end)) for start in range(piece.first, end, BLOCK_ROWS))
 
 
 @dataclass(frozen=True)
@@ -86,20 +96,25 @@ class _Place:
     mask: str | None
     unit: str
 
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """What must be opened to read it."""
+        return (self.dataset,) if self.mask is None else (self.dataset, self.mask)
 
-def _read(file: Any, places: Mapping[str, _Place], rows: slice) -> dict[str, np.ndarray]:
+
+def _read(datasets: Mapping[str, Any], places: Mapping[str, _Place], rows: slice) -> dict[str, np.ndarray]:
     """Some rows of some columns; all fields of a compound dataset at once, since it is read as a whole."""
     fields: dict[str, list[str]] = {}
     for place in places.values():
         if place.field is not None:
             fields.setdefault(place.dataset, []).append(place.field)
-    tables = {name: file[name].fields(wanted)[rows] for name, wanted in fields.items()}
-    return {name: _values(file, tables, place, rows) for name, place in places.items()}
+    tables = {name: datasets[name].fields(wanted)[rows] for name, wanted in fields.items()}
+    return {name: _values(datasets, tables, place, rows) for name, place in places.items()}
 
 
-def _values(file: Any, tables: Mapping[str, np.ndarray], place: _Place, rows: slice) -> np.ndarray:
-    values = file[place.dataset][rows] if place.field is None else tables[place.dataset][place.field]
-    return values if place.mask is None else np.ma.array(values, mask=file[place.mask][rows].astype(bool))
+def _values(datasets: Mapping[str, Any], tables: Mapping[str, np.ndarray], place: _Place, rows: slice) -> np.ndarray:
+    values = datasets[place.dataset][rows] if place.field is None else tables[place.dataset][place.field]
+    return values if place.mask is None else np.ma.array(values, mask=datasets[place.mask][rows].astype(bool))
 
 
 def _layout(path: str) -> tuple[int, dict[str, _Place]]:
