@@ -1,4 +1,7 @@
-"""pygmmis on rows of its own example, with the settings it has there; run by a Python that has it (NumPy < 1.24)."""
+"""pygmmis on rows of its own example, by several settings; run by a Python that has it (NumPy < 1.24).
+
+python peer.py ROWS.npz BACKGROUND SEED '[[tol, oversampling, runs], ...]'
+"""
 
 import json
 import resource
@@ -8,7 +11,7 @@ from functools import partial
 import numpy as np
 import pygmmis
 
-W, CUTOFF, OVERSAMPLING = 0.1, 5, 10
+W, CUTOFF = 0.1, 5
 
 
 def kept(X):
@@ -22,18 +25,34 @@ def cpu():
     return sum(one.ru_utime + one.ru_stime for one in used)
 
 
-if __name__ == "__main__":
-    X, b, rng = np.load(sys.argv[1])["X"], float(sys.argv[2]), np.random.RandomState(int(sys.argv[3]))
+def fitted(X, b, rng, tol, oversampling):
+    """One run: its log-likelihood, and its mixture with the weight of the background."""
     field = None
     if b:
         field = pygmmis.Background((np.array([-10, -10]), np.array([20, 20])))
         field.amp, field.adjust_amp = b, True
     S, model = 0.25 * np.eye(2), pygmmis.GMM(K=3, D=2)
-    began = cpu()
     pygmmis.fit(model, X, w=W, cutoff=CUTOFF, background=field, rng=rng)
     noise = partial(pygmmis.covar_callback_default, default=S)
-    pygmmis.fit(model, X, covar=S, init_method="none", w=W, cutoff=CUTOFF, sel_callback=kept, oversampling=OVERSAMPLING,
-                covar_callback=noise, background=field, rng=rng)  # fmt: skip
-    weight = 0.0 if field is None else float(field.amp)
+    loglik, _ = pygmmis.fit(model, X, covar=S, init_method="none", w=W, cutoff=CUTOFF, sel_callback=kept, tol=tol,
+                            oversampling=oversampling, covar_callback=noise, background=field, rng=rng)  # fmt: skip
     found = {name: getattr(model, name).tolist() for name in ("amp", "mean", "covar")}
-    print(json.dumps({**found, "b": weight, "cpu": cpu() - began}))
+    return loglik, {**found, "b": 0.0 if field is None else float(field.amp)}
+
+
+def best(X, b, rng, tol, oversampling, runs):
+    """The best of some runs, None where all fail, and their CPU seconds."""
+    began, found = cpu(), []
+    for _ in range(runs):
+        try:
+            found.append(fitted(X, b, rng, tol, oversampling))
+        except (ValueError, RuntimeError, np.linalg.LinAlgError, FloatingPointError):
+            continue
+    sound = [one for one in found if np.isfinite(one[0]) and np.isfinite(one[1]["mean"]).all()]
+    return {"model": max(sound, key=lambda one: one[0])[1] if sound else None, "cpu": cpu() - began}
+
+
+if __name__ == "__main__":
+    X, b, seed = np.load(sys.argv[1])["X"], float(sys.argv[2]), int(sys.argv[3])
+    np.seterr(all="ignore")
+    print(json.dumps([best(X, b, np.random.RandomState(seed), *setting) for setting in json.loads(sys.argv[4])]))

@@ -585,7 +585,7 @@ def test_long_streams_are_fitted_in_batches_unless_their_rows_live_elsewhere(dev
 @pytest.mark.parametrize(
     ("words", "said"),
     [({"moves": "none"}, "fitting 60 rows by EM, without moves"), ({}, "fitting 60 rows by EM, with moves"),
-     ({"tails": 4.0}, "fitting 60 rows by EM, without moves"),
+     ({"tails": 4.0}, "fitting 60 rows by EM"),
      ({"moves": "none", "batch_rows": 20}, "fitting 60 rows by EM, 20 rows per step, without moves"),
      ({"moves": "none", "method": xd.SGD(), "batch_rows": 9}, "60 rows by SGD, 9 rows per step, without moves")],
 )  # fmt: skip

@@ -131,7 +131,6 @@ def test_shares_sum_to_one():
     [
         ({"tails": "t"}, "tails must be an xd.StudentT"),
         ({"tails": 0.0}, r"nu must be a number from 0.5 to 1000"),
-        ({"tails": 3.0, "moves": "auto"}, "tails= needs moves='none'"),
     ],
 )
 def test_mistakes_are_named(settings, message):

@@ -11,9 +11,10 @@ from xdeconv.methods import Prior, as_structure
 from xdeconv.rows.data import ArraySource
 from xdeconv.search.aim import Aim
 from xdeconv.search.moves import Search
-from xdeconv.search.passes import em_passes, total_log_prob
+from xdeconv.search.passes import em_passes
 from xdeconv.search.pool import Pool
 from xdeconv.search.pruning import pruned
+from xdeconv.search.sums import total_log_prob
 from xdeconv.search.trials import Effort, try_merges, try_splits
 
 WORDS = ["tied", "diagonal", "spherical", "low-rank:1"]

@@ -15,7 +15,8 @@ from xdeconv.search import exploring
 from xdeconv.search.aim import Aim
 from xdeconv.search.broad import MOST_COMPONENTS, explore_broadly, fits
 from xdeconv.search.moves import Moves
-from xdeconv.search.passes import Climb, total_log_prob
+from xdeconv.search.passes import Climb
+from xdeconv.search.sums import total_log_prob
 
 CENTRES = [[0, 0], [1.5, 0], [0, 1.5], [-2, -1], [3, 3]]
 TRUTH = Mixture(np.array([0.3, 0.25, 0.2, 0.15, 0.1]), np.array(CENTRES, dtype=float), 0.15 * np.stack([np.eye(2)] * 5))

@@ -11,7 +11,8 @@ from xdeconv.kernels.parameters import Parameters
 from xdeconv.rows.batch import Batch
 from xdeconv.rows.data import ArraySource
 from xdeconv.search.contest import HEATS, LOOK, MOST_STARTS, contest
-from xdeconv.search.passes import em_passes, total_log_prob
+from xdeconv.search.passes import em_passes
+from xdeconv.search.sums import total_log_prob
 
 TRUTH = xd.Mixture([0.5, 0.3, 0.2], [[0, 0], [1.5, 0.5], [0, 2]], [np.eye(2), 0.5 * np.eye(2), np.eye(2)])
 

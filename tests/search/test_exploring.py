@@ -13,8 +13,8 @@ from xdeconv.search import exploring, pool, pruning, single
 from xdeconv.search.contest import contest
 from xdeconv.search.exploring import explore
 from xdeconv.search.moves import Found, Moves
-from xdeconv.search.passes import total_log_prob
 from xdeconv.search.pool import MATTERS, Pool
+from xdeconv.search.sums import total_log_prob
 from xdeconv.search.trials import Change
 
 

@@ -126,7 +126,7 @@ def resolve(
     k = count_components(components, given, source)
     batch_rows = None if batch_rows is None else at_least(1, batch_rows, "batch_rows")
     heavier = choose_tails(tails, given)
-    search = choose_moves(moves, words if isinstance(words, Method) else None, source, given, heavier is not None)
+    search = choose_moves(moves, words if isinstance(words, Method) else None, source, given)
     searched = 0 if search is None else search.pool_rows
     chosen = choose_method(source, k, there, words, batch_rows, seed, searched)
     return Plan(
@@ -171,18 +171,16 @@ def refuse_contradictions(mixture: Mixture | None, restarts: int, seed: Any) -> 
 
 
 def choose_moves(
-    moves: Moves | str | None, method: Method | None, source: Source, given: Mixture | None, heavy: bool = False
+    moves: Moves | str | None, method: Method | None, source: Source, given: Mixture | None
 ) -> Moves | None:
     """The search: the user's, or by default one unless components have names: fixed, with log-priors, or given."""
     named: dict[str, Moves | None] = {"none": None, "auto": Moves(), "bovy": Moves(criterion="bovy")}
     held = (method is not None and method.fixed is not None) or source.has_log_prior
     if moves is None:
-        moves = "none" if held or heavy or given is not None else "auto"
+        moves = "none" if held or given is not None else "auto"
     if not isinstance(moves, (str, Moves)) or (isinstance(moves, str) and moves not in named):
         raise ValueError(f"moves must be one of {list(named)} or an xd.Moves, got {moves!r}")
     resolved = named[moves] if isinstance(moves, str) else moves
-    if resolved is not None and heavy:
-        raise ValueError("moves are tried on Gaussian components: tails= needs moves='none'")
     if resolved is not None and held:
         raise ValueError("moves replace components: Fixed parameters and log_prior, which name them, need moves='none'")
     return resolved

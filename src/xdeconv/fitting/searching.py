@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from torch import Tensor
 
 from ..kernels.parameters import Parameters
 from ..methods.em import all_weights
 from ..mixture._mixture import Mixture
-from ..mixture.inflation import Inflated
 from ..rows.batch import Batch
 from ..rows.data import ArraySource, Source
 from ..rows.resident import ResidentSource
@@ -18,6 +19,7 @@ from ..search.moves import Found, Search
 from ..system.progress import tell
 from ..system.ranks import from_first, made_by_first, world
 from .beside.background import FIRST_SHARE, with_share
+from .beside.carried import Carried
 from .beside.completed import completed
 from .beside.excess import excess_start
 from .full_pass import score_of
@@ -35,13 +37,14 @@ def explored(workspace: Workspace, restart: int) -> tuple[Mixture, int | None]:
     seed = plan.seed + 7919 * restart
     if plan.moves is None or plan.components == 1:
         return made_by_first(lambda: _plain_start(workspace, seed), plan.device), None
-    pool = _pool(workspace, np.random.default_rng([seed, 0]), workspace.carried.inflation)
+    carried = workspace.carried
+    pool = _pool(workspace, np.random.default_rng([seed, 0]), carried)
 
     def start(rows: Batch, number: int) -> Parameters:
         return Parameters(*_start(workspace, ArraySource(rows), seed + 31 * number).tensors(plan.device))
 
     rng = np.random.default_rng([seed, 1])
-    best = explore(pool, plan.components, start, plan.moves, rng, _aim(workspace, pool), plan.options)
+    best = explore(pool, plan.components, start, plan.moves, rng, _aim(workspace, pool, carried), plan.options)
     best = from_first(best.on("cpu"), plan.device)
     if not best.sound:
         return made_by_first(lambda: _plain_start(workspace, seed), plan.device), None
@@ -54,8 +57,7 @@ def _from_given(workspace: Workspace, given: Mixture) -> tuple[Mixture, int | No
     if plan.moves is None or plan.components == 1:
         return given, None
     rng = np.random.default_rng([plan.seed, 1])
-    pool = _pool(workspace, rng, workspace.carried.of(given).inflation)
-    result = from_first(_found(workspace, pool, Parameters(*given.tensors(plan.device)), rng).on("cpu"), plan.device)
+    result = _found(workspace, Parameters(*given.tensors(plan.device)), workspace.carried.of(given), rng)
     if not result.moved or not result.sound:
         return given, 0
     return workspace.carried.of(given).put_on(_as_mixture(result.parameters, workspace)), result.moved
@@ -90,40 +92,47 @@ def searched(workspace: Workspace, parameters: Parameters, numbers: Tensor, stat
     plan = workspace.plan
     assert plan.moves is not None
     rng = np.random.default_rng([plan.seed, state.restart, state.epoch, 2])
-    pool = _pool(workspace, rng, workspace.carried.at(numbers).inflation)
-    return from_first(_found(workspace, pool, parameters, rng).on("cpu"), plan.device).on(plan.device)
+    return _found(workspace, parameters, workspace.carried.at(numbers), rng).on(plan.device)
 
 
-def _found(workspace: Workspace, pool: Batch, parameters: Parameters, rng: np.random.Generator) -> Found:
-    """What a search on a pool finds; of rows that were selected, if it raises their likelihood given that."""
-    plan, selected, aim = workspace.plan, workspace.selected, _aim(workspace, pool)
+def _found(workspace: Workspace, parameters: Parameters, carried: Carried, rng: np.random.Generator) -> Found:
+    """What a search from some parameters finds on a pool, the same on all ranks."""
+    plan, pool = workspace.plan, _pool(workspace, rng, carried)
     assert plan.moves is not None
-    if plan.selection is None:
-        return Search(pool, plan.moves, rng, aim, plan.options).run(parameters)
-    nothing = Found(parameters, 0, 0.0)
+    search = Search(pool, plan.moves, rng, _aim(workspace, pool, carried), plan.options)
+    found = search.run(parameters) if plan.selection is None else _given_selection(workspace, search, parameters)
+    return from_first(found.on("cpu"), plan.device)
+
+
+def _given_selection(workspace: Workspace, search: Search, parameters: Parameters) -> Found:
+    """What a search finds on the rows with those that were rejected, if it raises their likelihood given selection."""
+    plan, selected, tails = workspace.plan, workspace.selected, search.aim.tails
     background, selection = workspace.beside
-    present = _as_mixture(parameters, workspace).with_(background=background, selection=selection)
-    whole = completed(pool, present, rng)
+    beside = {"background": background, "selection": selection, "tails": tails}
+    whole = completed(search.batch, _as_mixture(parameters, workspace).with_(**beside), search.rng)
+    nothing = Found(parameters, 0, 0.0)
     if selected is None or whole is None:
         return nothing
-    found = Search(whole, plan.moves, rng, aim, plan.options).run(parameters)
-    scores = [score_of(pool, some, plan.options, selected=selected)[0] for some in (parameters, found.parameters)]
+    found = replace(search, batch=whole).run(parameters)
+    every = [some if tails is None else tails.expanded(some) for some in (parameters, found.parameters)]
+    scores = [score_of(search.batch, some, plan.options, tails, selected=selected)[0] for some in every]
     return found if found.moved and scores[1] > scores[0] else nothing
 
 
-def _pool(workspace: Workspace, rng: np.random.Generator, inflation: Inflated | None) -> Batch:
+def _pool(workspace: Workspace, rng: np.random.Generator, carried: Carried) -> Batch:
     """Rows to search on, with their errors as inflated as they are now."""
     plan = workspace.plan
     assert plan.moves is not None
     size = max(plan.moves.pool_rows, 8 * plan.components)
     seed = int(rng.integers(1 << 31))
     pool = made_by_first(lambda: _whole(workspace).sample(size, seed).to("cpu"), plan.device)
-    return (pool if inflation is None else inflation.rows_of(pool)).to(plan.device)
+    return (pool if carried.inflation is None else carried.inflation.rows_of(pool)).to(plan.device)
 
 
-def _aim(workspace: Workspace, pool: Batch) -> Aim:
-    """The prior's share for the pool, and the structure of covariances."""
-    aim = Aim(workspace.method.prior, workspace.method.covariance)
+def _aim(workspace: Workspace, pool: Batch, carried: Carried) -> Aim:
+    """The prior's share for the pool, the structure of covariances, and tails as they are now."""
+    tails = None if carried.tails is None else carried.tails.held()
+    aim = Aim(workspace.method.prior, workspace.method.covariance, tails=tails)
     return aim.scaled(float(pool.total_weight()) / workspace.total)
 
 

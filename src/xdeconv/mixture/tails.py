@@ -87,21 +87,31 @@ class StudentT:
         return scales(float(np.log(FIRST if self.nu is None else self.nu)))
 
     def expanded(self, parameters: Parameters) -> Parameters:
-        """Every component as several (k s, ...), those of one component beside each other.
+        """Every component as several (..., k s, ...), those of one component beside each other.
 
         Parameters
         ----------
         parameters : Parameters
-            Of k components.
+            Of k components, or (g, k, ...) of those of several mixtures.
 
         Returns
         -------
         Parameters
         """
         c, p = (t.to(parameters.means) for t in self.scales())
-        log_weights = (parameters.log_weights[:, None] + p.log()).flatten()
-        means = parameters.means.repeat_interleave(len(c), 0)
-        return Parameters(log_weights, means, (c[:, None, None] * parameters.covariances[:, None]).flatten(0, 1))
+        log_weights = (parameters.log_weights[..., None] + p.log()).flatten(-2)
+        means = parameters.means.repeat_interleave(len(c), -2)
+        V = (c[:, None, None] * parameters.covariances[..., None, :, :]).flatten(-4, -3)
+        return Parameters(log_weights, means, V)
+
+    def held(self) -> StudentT:
+        """The same with a nu that no fit may change.
+
+        Returns
+        -------
+        StudentT
+        """
+        return StudentT(FIRST if self.nu is None else self.nu)
 
     def rows(self, batch: Batch) -> Batch:
         """A batch as expanded components want it: log-priors of components are those of all their scales.

@@ -1,4 +1,4 @@
-"""Aim: what the components of a search are to be: their prior, and the structure of their covariances."""
+"""Aim: what the components of a search are to be: their prior, the structure of their covariances, their tails."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from torch import Tensor
 from ..kernels.parameters import Parameters
 from ..methods.prior import Prior
 from ..methods.structures import FULL, Structure
+from ..mixture.tails import StudentT
 
 
 @dataclass(frozen=True)
 class Aim:
-    """A prior, or none, and a structure of covariances.
+    """A prior, or none, a structure of covariances, and tails, or none, with a nu that a search does not change.
 
     ``alone`` is true in trials of a few components, where a covariance that all components share is not theirs to move.
     """
@@ -22,6 +23,7 @@ class Aim:
     prior: Prior | None = None
     covariance: Structure = FULL
     alone: bool = False
+    tails: StudentT | None = None
 
     def scaled(self, share: float) -> Aim:
         """The same for a part of the data: so much of the prior."""
@@ -66,4 +68,4 @@ class Aim:
 
 
 ANY = Aim()
-"""Full covariances, and no prior."""
+"""Gaussian components with full covariances, and no prior."""

@@ -24,9 +24,10 @@ from ..system.threads import each
 from .aim import ANY, Aim
 from .contest import contest, heat
 from .moves import Found, Moves, applied
-from .passes import Climb, total_log_prob
+from .passes import Climb
 from .pool import Pool
 from .splits import WAYS, ways_to_split
+from .sums import total_log_prob
 from .trials import Change, Effort, removals, try_merges
 
 MOST_COMPONENTS = 16  # with more, trials of whole mixtures cost more than they find
@@ -91,7 +92,7 @@ def explore_broadly(
     begun = contest(lambda number: start(rows, number), rows, k, min(moves.starts, STARTS), part, options)[0]
     best = first = Climb.of(begun, rows, part, options).further(RACE + LAST)
     if best.value == -np.inf:
-        return Found(begun, 0, 0.0, sound=bool(np.isfinite(total_log_prob(begun, rows, options))))
+        return Found(begun, 0, 0.0, sound=bool(np.isfinite(total_log_prob(begun, rows, part, options))))
     search, moved, failed = _Broad(rows, moves, rng, part, options), 0, 0
     for sweep in range(moves.sweeps):
         tell(f"searching: sweep {sweep + 1} of at most {moves.sweeps}, {moved} moves so far")
@@ -138,7 +139,7 @@ class _Broad:
     def _trials(self, parameters: Parameters, care: Care) -> Parameters:
         """Whole mixtures (g, k, ...), each with one component split and another freed."""
         moves, k = self.moves, parameters.k
-        pool = Pool.of(parameters, self._grouped(self.batch), self.options)
+        pool = Pool.of(parameters, self._grouped(self.batch), self.aim, self.options)
         effort = Effort(moves.screening, moves.screen_rows, 0, self.aim.in_trial())
         merges = try_merges(pool.near_pairs(moves.pairs), parameters, pool, effort, self.rng)
         freed = sorted(merges + removals(parameters, pool), key=lambda change: -change.gain)[: care.freed]

@@ -19,6 +19,7 @@ from ..kernels.options import DEFAULT, Options
 from ..kernels.parameters import Parameters
 from ..rows.batch import Batch
 from .aim import ANY, Aim
+from .sums import group_sums
 from .trials import em_step
 
 PAIRS = 100_000  # of row and component that a pass of all starts may cost
@@ -80,7 +81,7 @@ def _look(parameters: Parameters, before: Tensor, rows: kernels.RowsForGroups, a
     groups = _all_rows(rows.batch, parameters)
     for _ in range(LOOK):
         before_step = parameters
-        sums = kernels.accumulate_groups(*parameters, rows, groups)
+        sums = group_sums(parameters, rows, groups, aim)
         parameters = em_step(parameters, sums, total, aim)
         groups = groups if rows.batch.background is None else _all_rows(rows.batch, parameters)
     loglik = sums.loglik.cpu() + aim.log_density(before_step)  # those of the last step are not known yet
@@ -98,9 +99,9 @@ def heat(parameters: Parameters, rows: kernels.RowsForGroups, passes: int, most:
     """The best of some starts after some passes, the best first."""
     total = float(rows.batch.total_weight())
     for _ in range(passes):
-        sums = kernels.accumulate_groups(*parameters, rows, _all_rows(rows.batch, parameters))
+        sums = group_sums(parameters, rows, _all_rows(rows.batch, parameters), aim)
         parameters = em_step(parameters, sums, total, aim)
-    last = kernels.accumulate_groups(*parameters, rows, _all_rows(rows.batch, parameters))
+    last = group_sums(parameters, rows, _all_rows(rows.batch, parameters), aim)
     loglik = last.loglik.cpu() + aim.log_density(parameters)
     value = torch.where(loglik.isfinite(), loglik, -torch.inf)
     value, best = value.sort(descending=True, stable=True)

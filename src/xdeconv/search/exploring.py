@@ -24,9 +24,10 @@ from .aim import ANY, Aim
 from .broad import explore_broadly, fits
 from .contest import contest
 from .moves import Found, Moves, Search
-from .passes import em_passes, total_log_prob
+from .passes import em_passes
 from .pruning import joined, pruned
 from .single import agree, worth_single
+from .sums import total_log_prob
 
 FIRST_PASSES = 10  # EM passes from a start to its search
 JOIN_PASSES = 3
@@ -59,7 +60,7 @@ def explore(
     begun = _starts(there, start, k, moves)
     if worth_single(pool, k):
         best = _recombined(there.single(), begun, k, moves, rng)
-        if best.sound and agree(best.parameters, pool, options):
+        if best.sound and agree(best.parameters, pool, aim, options):
             return best
     return _recombined(there, begun, k, moves, rng)
 
@@ -142,12 +143,12 @@ def _child(there: _Rows, parents: list[Found], k: int, number: int, moves: Moves
         return parents[0]
     rows, aim = there.part(number, CHILD)
     both = [em_passes(found.parameters, rows, JOIN_PASSES, aim, there.options) for found in parents]
-    values = [_finite(total_log_prob(one, rows, there.options)) for one in both]
+    values = [_finite(total_log_prob(one, rows, aim, there.options)) for one in both]
     if abs(values[0] - values[1]) < SAME * float(rows.total_weight()) / rows.n:
         return _and_before(replace(parents[0], parameters=both[int(np.argmax(values))]), parents[1:])
     begun = em_passes(joined([found.parameters for found in parents]), rows, JOIN_PASSES, aim, there.options)
     begun = em_passes(pruned(begun, k, rows, aim, there.options), rows, JOIN_PASSES, aim, there.options)
-    values.append(_finite(total_log_prob(begun, rows, there.options)))
+    values.append(_finite(total_log_prob(begun, rows, aim, there.options)))
     best = [*both, begun][int(np.argmax(values))]
     few = replace(moves, sweeps=min(moves.sweeps, CHILD_SWEEPS))
     return _and_before(Search(rows, few, rng, aim, there.options).run(best), parents)

@@ -21,9 +21,10 @@ from ..kernels.parameters import Parameters
 from ..rows.batch import Batch
 from ..system.progress import tell
 from .aim import ANY, Aim
-from .passes import em_passes, shared, total_log_prob
+from .passes import em_passes, shared
 from .pool import Pool
 from .splits import WAYS
+from .sums import total_log_prob
 from .trials import Change, Effort, removals, try_merges, try_splits
 
 FEWEST_SWEEPS = 8
@@ -124,7 +125,7 @@ class Search:
     def run(self, parameters: Parameters) -> Found:
         """Sweep until no move gains, a fresh look at every component included."""
         self.rows = kernels.for_groups(self.batch, parameters.d, self.options)
-        loglik = total_log_prob(parameters, self.batch, self.options)
+        loglik = total_log_prob(parameters, self.batch, self.aim, self.options)
         if not np.isfinite(loglik):
             return Found(parameters, 0, 0.0, sound=False)
         first = value = self._value(parameters, loglik)
@@ -140,7 +141,7 @@ class Search:
                 continue
             touched = {c for split, merge in chosen for c in (*split.old, *merge.old)}
             after = em_passes(applied(parameters, chosen), self.batch, self.moves.passes, self.aim, self.options)
-            better = self._value(after, total_log_prob(after, self.batch, self.options))
+            better = self._value(after, total_log_prob(after, self.batch, self.aim, self.options))
             if better - value > self._least(parameters) / 10:
                 parameters, value, moved = after, better, moved + len(chosen)
                 self._forget(touched, parameters)
@@ -152,7 +153,7 @@ class Search:
 
     def _sweep(self, parameters: Parameters) -> list[tuple[Change, Change]]:
         """Bring trials up to date, and choose the moves that gain most together."""
-        pool, moves = Pool.of(parameters, self.rows, self.options), self.moves
+        pool, moves = Pool.of(parameters, self.rows, self.aim, self.options), self.moves
         effort = Effort(moves.screening, moves.screen_rows, moves.polishing, self.aim)
         pairs, order = _candidates(parameters, pool, self.moves)
         stale = [c for c in order if c not in self.splits]

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import kernels
 from ..kernels.options import DEFAULT, Options
 from ..kernels.parameters import Parameters
 from ..methods import EM
@@ -17,6 +16,7 @@ from ..methods.accelerated import Accelerated, AcceleratedState
 from ..methods.em import EMState, all_weights
 from ..rows.batch import Batch
 from .aim import ANY, Aim
+from .sums import sums
 
 LEFT = 0.1  # nats: a climb ends with less to gain
 ROUNDING = 1e-9  # of weights: less was left by no background
@@ -29,7 +29,7 @@ def em_passes(
     method = EM(prior=aim.prior, covariance=aim.covariance)
     state = _begun(method, parameters, batch)
     for _ in range(count):
-        stats = kernels.accumulate(*state.parameters(), batch, options)
+        stats = sums(Parameters(*state.parameters()), batch, aim, options)
         state = method.update(state, stats, float(stats.rows))
     return Parameters(*state.parameters())
 
@@ -46,6 +46,7 @@ class Climb:
     """Accelerated EM over a batch, which may be interrupted."""
 
     batch: Batch
+    aim: Aim
     options: Options
     method: Accelerated
     state: AcceleratedState
@@ -54,7 +55,7 @@ class Climb:
     def of(cls, parameters: Parameters, batch: Batch, aim: Aim = ANY, options: Options = DEFAULT) -> Climb:
         """The climb that begins at some parameters."""
         method = Accelerated(EM(prior=aim.prior, covariance=aim.covariance))
-        return cls(batch, options, method, method.begun(_begun(method.em, parameters, batch)))
+        return cls(batch, aim, options, method, method.begun(_begun(method.em, parameters, batch)))
 
     def further(self, most: int) -> Climb:
         """The climb after at most so many passes more: fewer where nothing is left to gain."""
@@ -62,7 +63,7 @@ class Climb:
         for _ in range(most):
             if self.method.left(state) < LEFT:
                 break
-            stats = kernels.accumulate(*state.parameters(), self.batch, self.options)
+            stats = sums(state.parameters(), self.batch, self.aim, self.options)
             state = self.method.update(state, stats, float(stats.rows))
         return replace(self, state=state)
 
@@ -76,12 +77,6 @@ class Climb:
     def parameters(self) -> Parameters:
         """Where it has come to."""
         return Parameters(*self.method.accepted(self.state).parameters())
-
-
-def total_log_prob(parameters: Parameters, batch: Batch, options: Options = DEFAULT) -> float:
-    """Weighted log-likelihood of a batch."""
-    log_prob = kernels.log_prob(*parameters, batch, options).double()
-    return float(log_prob.sum() if batch.weight is None else batch.weight.double() @ log_prob)
 
 
 def shared(log_weights: Tensor, before: Sequence[Parameters]) -> Tensor:

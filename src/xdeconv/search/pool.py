@@ -18,6 +18,8 @@ from ..kernels.options import DEFAULT, Options
 from ..kernels.parameters import Parameters
 from ..rows.batch import Batch
 from ..system.threads import each
+from .aim import ANY, Aim
+from .sums import log_joint, log_prob
 
 MATTERS = 1e-3  # responsibility: a row with less is not near a component
 CHUNK_PAIRS = {"cpu": 1 << 17, "cuda": 1 << 23}  # whose densities are held at a time: in a core's cache, or on a GPU
@@ -41,7 +43,9 @@ class Pool:
     loss: Tensor
 
     @classmethod
-    def of(cls, parameters: Parameters, rows: kernels.RowsForGroups, options: Options = DEFAULT) -> Pool:
+    def of(
+        cls, parameters: Parameters, rows: kernels.RowsForGroups, aim: Aim = ANY, options: Options = DEFAULT
+    ) -> Pool:
         """What a mixture makes of rows, in chunks: the densities of all pairs are never held together."""
         batch, k = rows.batch, parameters.k
         weight = torch.ones(batch.n, dtype=torch.float64) if batch.weight is None else batch.weight.double().cpu()
@@ -51,8 +55,8 @@ class Pool:
 
         def seen(first: int) -> _Seen:
             chunk = replace(batch.rows(slice(first, first + size)), weight=None)
-            beside = None if chunk.background is None else kernels.log_prob(*parameters, chunk, options)
-            return _Seen.of(kernels.log_joint(*parameters, chunk, options), weight[first : first + size], beside)
+            beside = None if chunk.background is None else log_prob(parameters, chunk, aim, options)
+            return _Seen.of(log_joint(parameters, chunk, aim, options), weight[first : first + size], beside)
 
         pieces = each(parts, seen) if device == "cpu" else [seen(first) for first in parts]
         counts = np.array([len(part.values) for part in pieces])

@@ -32,7 +32,7 @@ def pruned(parameters: Parameters, k: int, batch: Batch, aim: Aim = ANY, options
     effort, merges = Effort(3 * STEPS, SCREEN_ROWS, 0, aim), Merges()
     rng = np.random.default_rng(k)
     while parameters.k > k:
-        pool = Pool.of(parameters, rows, options)
+        pool = Pool.of(parameters, rows, aim, options)
         pairs = pool.near_pairs(PAIRS)
         untried = [pair for pair in pairs if pair not in merges]
         merges |= {change.old: change for change in try_merges(untried, parameters, pool, effort, rng)}

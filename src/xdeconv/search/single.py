@@ -7,7 +7,8 @@ import torch
 from ..kernels.options import DEFAULT, Options
 from ..kernels.parameters import Parameters
 from ..rows.batch import Batch
-from .passes import total_log_prob
+from .aim import ANY, Aim
+from .sums import total_log_prob
 
 WORK = 1 << 25  # multiplications of a pass, about: with fewer, there is nothing to save
 COARSE = 2e-6  # of the log-likelihood, relative: float32 has 1e-7 where rows and mixture allow it
@@ -19,9 +20,9 @@ def worth_single(batch: Batch, k: int) -> bool:
     return batch.device.type == "cpu" and batch.dtype == torch.float64 and work > WORK
 
 
-def agree(parameters: Parameters, batch: Batch, options: Options = DEFAULT) -> bool:
+def agree(parameters: Parameters, batch: Batch, aim: Aim = ANY, options: Options = DEFAULT) -> bool:
     """Whether a mixture has the log-likelihood in float32 that it has in float64, almost."""
     single, double = (
-        total_log_prob(parameters, batch.to(dtype=kind), options) for kind in (torch.float32, torch.float64)
+        total_log_prob(parameters, batch.to(dtype=kind), aim, options) for kind in (torch.float32, torch.float64)
     )
     return abs(single - double) < COARSE * (abs(double) + float(batch.total_weight()))

@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import kernels
 from ..kernels import GroupSums
 from ..kernels.parameters import Parameters
 from .aim import Aim
 from .pool import Neighbourhoods, Pool
 from .splits import WAYS, ways_to_split
+from .sums import group_sums
 
 CHEAP = 0.4  # of the merges tried: more than are ever made
 EARLY, FEW = 2, 2  # local EM steps after which only the few best ways to split are followed further
@@ -51,7 +51,7 @@ def refit(near: Neighbourhoods, start: Parameters, steps: int, aim: Aim) -> tupl
     """EM on the components (g, m, ...) of every trial: what they become, its gain (g,) and their rows (g, m)."""
     parameters, groups = start, near.groups.to(near.rows.batch.device)
     for step in range(steps + 1):
-        sums = kernels.accumulate_groups(*parameters, near.rows, groups)
+        sums = group_sums(parameters, near.rows, groups, aim)
         if step < steps:
             parameters = em_step(parameters, sums, near.total, aim)
     bad = torch.linalg.cholesky_ex(parameters.covariances).info.any(1)

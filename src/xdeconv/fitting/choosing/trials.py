@@ -217,8 +217,7 @@ class Choosing:
             if start is not None:
                 if start.k > k:
                     start = smaller(start, k, source, seed, method.prior)
-                usual = "auto" if settings.get("tails") is None else "none"  # moves are of Gaussian components
-                moves = (settings.get("moves") or usual) if last else "none"
+                moves = (settings.get("moves") or "auto") if last else "none"
                 settings |= {"mixture": start, "moves": moves, "restarts": 1}
             tol = settings.get("tol", 0.1)
             if not last and tol:

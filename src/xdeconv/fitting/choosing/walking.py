@@ -55,7 +55,8 @@ def smaller(mixture: Mixture, k: int, source: Source, seed: int, prior: Prior | 
     rows = mixture.widened(beside(source, mixture.background).sample(size, seed).to("cpu", torch.float64))
     rows = rows.standardized(torch.from_numpy(shift), torch.from_numpy(scale))
     own = None if prior is None else prior.standardized(scale.tolist()).scaled(rows.n / max(source.rows, 1))
-    aim = Aim(own, as_structure(mixture.structure).standardized(scale.tolist()))
+    structure = as_structure(mixture.structure).standardized(scale.tolist())
+    aim = Aim(own, structure, tails=None if mixture.tails is None else mixture.tails.held())
     with small_algebra():
         left = pruned(Parameters(*mixture.transformed(-shift / scale, 1 / scale).tensors()), k, rows, aim)
     weights = all_weights(left.log_weights, mixture.background is not None)
