@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from ..rows.batch import Batch
 from .groups import Groups, GroupSums
+from .joint import constant, density, with_prior
 from .options import DEFAULT, Options
 from .parameters import Parameters
 from .stats import Stats
@@ -33,7 +33,7 @@ def accumulate(
     for chunk in _chunks(batch, k):
         held = _pairs(log_weights, means, covariances, chunk, parts[0]) if len(parts) == 1 else None
         log_joint = _joint(log_weights, means, covariances, chunk, parts) if held is None else held[0]
-        log_prob = _density(log_joint, chunk)
+        log_prob = density(log_joint, chunk)
         weight = torch.ones_like(log_prob) if chunk.weight is None else chunk.weight
         r = torch.where(log_joint == -torch.inf, 0.0, (log_joint - log_prob[:, None]).exp() * weight[:, None])
         sums = Stats.zeros(k, d, batch.device)
@@ -62,7 +62,7 @@ def accumulate_slopes(
     for chunk in _chunks(batch, len(means)):
         log_joint, u, inverse = _pairs(log_weights, means, covariances, chunk, slice(None), observed=True)
         weight = torch.ones_like(log_joint[:, 0]) if chunk.weight is None else chunk.weight
-        r = (log_joint - _density(log_joint, chunk)[:, None]).exp() * weight[:, None]
+        r = (log_joint - density(log_joint, chunk)[:, None]).exp() * weight[:, None]
         r = torch.where(log_joint == -torch.inf, 0.0, r)
         G = torch.einsum("nk,nka,nkb->nab", r, u, u) - torch.einsum("nk,nkab->nab", r, inverse)
         slopes += (chunk.covariance() * G).sum((0, 2)).double()
@@ -73,7 +73,7 @@ def pairs(parameters: Parameters, batch: Batch) -> Iterator[tuple[Batch, Tensor,
     """Chunks of rows with r (n, k), w (n, k, d) and M (n, k, d, d) of every pair: for what sums do not tell."""
     for chunk in _chunks(batch, parameters.k):
         log_joint, w, M = _pairs(*parameters, chunk, slice(None))
-        yield chunk, (log_joint - _density(log_joint, chunk)[:, None]).exp(), w, M
+        yield chunk, (log_joint - density(log_joint, chunk)[:, None]).exp(), w, M
 
 
 def log_prob(
@@ -83,13 +83,7 @@ def log_prob(
     k = len(log_weights)
     parts = _parts(batch, k)
     chunks = _chunks(batch, k)
-    return torch.cat([_density(_joint(log_weights, means, covariances, chunk, parts), chunk) for chunk in chunks])
-
-
-def _density(log_joint: Tensor, batch: Batch) -> Tensor:
-    """Log-density of each row (n,), with the background where there is one."""
-    inside = torch.logsumexp(log_joint, dim=1)
-    return inside if batch.background is None else torch.logaddexp(inside, batch.background.to(inside.dtype))
+    return torch.cat([density(_joint(log_weights, means, covariances, chunk, parts), chunk) for chunk in chunks])
 
 
 def for_groups(batch: Batch, d: int) -> Batch:
@@ -111,7 +105,7 @@ def accumulate_groups(
         at, whose = groups.rows[own].to(device), group[own]
         batch = replace(rows.rows(at), background=groups.background[own].to(device), log_prior=None, label=None)
         log_joint, w, M = _pairs(log_weights, means, covariances, batch, slice(None), whose)
-        log_prob, weight = _density(log_joint, batch), groups.weight[own].to(device)
+        log_prob, weight = density(log_joint, batch), groups.weight[own].to(device)
         r = torch.where(log_joint == -torch.inf, 0.0, (log_joint - log_prob[:, None]).exp()).double() * weight[:, None]
         outer = w[..., :, None] * w[..., None, :] - M
         sums = [r, r[..., None] * w, r[..., None, None] * outer]
@@ -171,15 +165,5 @@ def _pairs(
     view = torch.diag_embed(seen) if observed else R
     A = torch.linalg.solve_triangular(L, view[:, None].expand(-1, m.shape[1], -1, -1), upper=False)
     log_det = L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-    unit = torch.zeros(batch.p, dtype=torch.float64, device=batch.device) if batch.scale is None else batch.scale.log()
-    constant = there.double() @ (unit + 0.5 * math.log(2 * math.pi))
-    log_normal = -0.5 * (z * z).sum((-2, -1)) - log_det - constant.to(batch.dtype)[:, None]
-    return _with_prior(log_alpha + log_normal, batch, part), (A.mT @ z)[..., 0], A.mT @ A
-
-
-def _with_prior(log_joint: Tensor, batch: Batch, part: slice) -> Tensor:
-    """Log-priors added; a pair that a prior of -inf rules out is -inf, whatever its component is."""
-    if batch.log_prior is None:
-        return log_joint
-    prior = (batch.log_prior if batch.label is None else batch.log_prior[batch.label])[:, part]
-    return torch.where(prior == -torch.inf, -torch.inf, log_joint + prior)
+    log_normal = -0.5 * (z * z).sum((-2, -1)) - log_det - constant(batch)[:, None]
+    return with_prior(log_alpha + log_normal, batch, part), (A.mT @ z)[..., 0], A.mT @ A

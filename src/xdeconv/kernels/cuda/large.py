@@ -5,7 +5,6 @@ Where one noise serves all rows, a pair costs d^2 operations instead of d^3: row
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ...rows.batch import Batch, packed_size
+from ..joint import constant, density, with_prior
 from ..options import Options
 from ..stats import Stats
 from .densities import NEGLIGIBLE
@@ -72,16 +72,16 @@ def accumulate(
     total = Stats.zeros(k, d, batch.device)
     for part in _slices(batch, k):
         pairs = _pairs_of(log_weights, means, covariances, part, launch)
-        joint = with_prior(pairs.log_joint(), part)
-        density = log_density(joint, part)
-        weight = torch.ones_like(density) if part.weight is None else part.weight
-        share = torch.where(joint == -torch.inf, 0.0, (joint - density).exp())
+        joint = with_prior(pairs.log_joint().T, part).T
+        log_prob = density(joint.T, part)
+        weight = torch.ones_like(log_prob) if part.weight is None else part.weight
+        share = torch.where(joint == -torch.inf, 0.0, (joint - log_prob).exp())
         if options.skip:
             share = torch.where(share < NEGLIGIBLE[batch.dtype] / k, 0.0, share)
         share = share * weight
         g, G = pairs.moments(share)
         q = share.sum(1, dtype=torch.float64)
-        sums = torch.stack([weight.double().sum(), (weight.double() * density.double()).sum()])
+        sums = torch.stack([weight.double().sum(), (weight.double() * log_prob.double()).sum()])
         total = total + Stats(torch.cat([sums, q, g.flatten(), G.flatten()]), k, d)
     return total
 
@@ -91,7 +91,7 @@ def log_prob(
 ) -> Tensor:
     """Log-density of each row (n,)."""
     return torch.cat([
-        log_density(with_prior(_pairs_of(log_weights, means, covariances, part, launch).log_joint(), part), part)
+        density(with_prior(_pairs_of(log_weights, means, covariances, part, launch).log_joint().T, part), part)
         for part in _slices(batch, len(means))
     ])  # fmt: skip
 
@@ -101,23 +101,9 @@ def log_joint(
 ) -> Tensor:
     """log alpha_j + log N(x_i | R_i m_j, T_ij), (n, k)."""
     return torch.cat([
-        with_prior(_pairs_of(log_weights, means, covariances, part, launch).log_joint(), part).T
+        with_prior(_pairs_of(log_weights, means, covariances, part, launch).log_joint().T, part)
         for part in _slices(batch, len(means))
     ])  # fmt: skip
-
-
-def with_prior(joint: Tensor, batch: Batch) -> Tensor:
-    """Log-priors added to (k, n); a pair that a prior of -inf rules out is -inf, whatever its component is."""
-    if batch.log_prior is None:
-        return joint
-    prior = (batch.log_prior if batch.label is None else batch.log_prior[batch.label]).T
-    return torch.where(prior == -torch.inf, -torch.inf, joint + prior)
-
-
-def log_density(joint: Tensor, batch: Batch) -> Tensor:
-    """Log-density of each row (n,), with the background where there is one."""
-    inside = joint.logsumexp(0)
-    return inside if batch.background is None else torch.logaddexp(inside, batch.background.to(inside.dtype))
 
 
 def _slices(batch: Batch, k: int) -> Iterator[Batch]:
@@ -223,13 +209,7 @@ def rows_of(batch: Batch, lanes: int) -> Rows:
     if batch.projection is not None:
         R = batch.x.new_zeros(observed, _up(batch.d, SIDE), padded)
         R[:p, : batch.d, :n] = batch.projection * seen[:p, None, :n]
-    return Rows(x, seen if batch.missing else None, S, full, R, _constant(batch, there[:p, :n]))
-
-
-def _constant(batch: Batch, there: Tensor) -> Tensor:
-    """(n,): half of log 2 pi and the logarithm of the unit, of every value that is observed."""
-    unit = torch.zeros(batch.p, dtype=torch.float64, device=batch.device) if batch.scale is None else batch.scale.log()
-    return ((unit + 0.5 * math.log(2 * math.pi)) @ there.double()).to(batch.dtype)
+    return Rows(x, seen if batch.missing else None, S, full, R, constant(batch))
 
 
 @dataclass(frozen=True)
@@ -252,9 +232,8 @@ class Whitened:
 
     def log_joint(self) -> Tensor:
         """log alpha N (k, n)."""
-        there = torch.ones_like(self.batch.x, dtype=torch.bool)
-        lines = [-0.5 * (self._z(j) ** 2).sum(0) + self.log_weights[j].to(there.device) for j in self._each()]
-        return torch.stack(lines).to(self.batch.dtype) - _constant(self.batch, there)
+        lines = [-0.5 * (self._z(j) ** 2).sum(0) + self.log_weights[j] for j in self._each()]
+        return torch.stack(lines).to(self.batch.dtype) - constant(self.batch)
 
     def moments(self, share: Tensor) -> tuple[Tensor, Tensor]:
         """g (k, d) and G (k, d, d), float64, of rows with shares (k, n) of them."""
