@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...rows.tables import is_pandas
 from .files import masked_columns
+from .several import Description, SeveralFiles
 from .table import BLOCK_ROWS, Piece, ReadError, Table, blocks_of, record_batch, refuse_to_blame
 from .text import described_columns
 
@@ -22,31 +23,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ArrowFiles(Table):
+class ArrowFiles(SeveralFiles):
     """Record batches of IPC files."""
 
-    name: str
-    columns: tuple[str, ...]
-    units: Mapping[str, str]
-    pieces: tuple[Piece, ...]
-    units_by_file: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
-
-    @classmethod
-    def open(cls, name: str, paths: Sequence[Path]) -> ArrowFiles:
-        """Read the footers."""
-        pieces: list[Piece] = []
-        columns: tuple[str, ...] = ()
-        units: dict[str, Mapping[str, str]] = {}
-        for path in paths:
-            reader = ipc_reader(str(path))
-            columns = columns or tuple(reader.schema.names)
-            units[str(path)] = units_of(reader.schema)
-            pieces += _batches(str(path), reader)
-        return cls(name, columns, merged(units), tuple(pieces), units)
-
-    def file_units(self, file: str) -> Mapping[str, str]:
-        """Units in the metadata of a file."""
-        return self.units_by_file.get(file, self.units)
+    @staticmethod
+    def described(path: Path) -> Description:
+        """What the footer says."""
+        reader = ipc_reader(str(path))
+        return Description(reader.schema.names, units_of(reader.schema), _batches(str(path), reader))
 
     def read(self, piece: Piece, columns: Sequence[str], floats: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
         """The blocks of a record batch."""
@@ -146,14 +130,6 @@ def units_of(schema: pa.Schema) -> dict[str, str]:
     units, _ = described_columns(described.splitlines())
     metadata = {column.name: column.metadata or {} for column in schema}
     return units | {name: facts[b"unit"].decode() for name, facts in metadata.items() if facts.get(b"unit")}
-
-
-def merged(units: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """The units of a table of files: of each column, the first that a file says."""
-    together: dict[str, str] = {}
-    for ours in units.values():
-        together = {**ours, **together}
-    return together
 
 
 def with_units(schema: pa.Schema, units: Mapping[str, str]) -> pa.Schema:

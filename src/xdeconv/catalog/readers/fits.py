@@ -7,15 +7,15 @@ import os
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .arrow import merged
-from .table import BLOCK_ROWS, Piece, ReadError, Table, need, record_batch
+from .several import Description, SeveralFiles, equal_pieces
+from .table import BLOCK_ROWS, Piece, ReadError, need, record_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,31 +38,15 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class FitsTable(Table):
+class FitsTable(SeveralFiles):
     """Tables of one or more FITS files; the first of each counts."""
 
-    name: str
-    columns: tuple[str, ...]
-    units: Mapping[str, str]
-    pieces: tuple[Piece, ...]
-    units_by_file: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
-
-    @classmethod
-    def open(cls, name: str, paths: Sequence[Path]) -> FitsTable:
-        """Read the headers."""
-        pieces: list[Piece] = []
-        columns: tuple[str, ...] = ()
-        units: dict[str, Mapping[str, str]] = {}
-        for path in paths:
-            layout = _layout(str(path))
-            columns = columns or tuple(layout.columns)
-            units[str(path)] = {name: c.unit for name, c in layout.columns.items() if c.unit}
-            pieces += _pieces(str(path), layout)
-        return cls(name, columns, merged(units), tuple(pieces), units)
-
-    def file_units(self, file: str) -> Mapping[str, str]:
-        """Units in the header of a file."""
-        return self.units_by_file[file]
+    @staticmethod
+    def described(path: Path) -> Description:
+        """What the header says."""
+        layout = _layout(str(path))
+        units = {name: column.unit for name, column in layout.columns.items() if column.unit}
+        return Description(layout.columns, units, _pieces(str(path), layout))
 
     def read(self, piece: Piece, columns: Sequence[str], floats: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
         """A slice of the rows, or all of them, one slice after the other."""
@@ -82,8 +66,7 @@ class FitsTable(Table):
 def _pieces(path: str, layout: Layout) -> list[Piece]:
     if _compressed(path):
         return [Piece(path, "", 0, layout.rows)] if layout.rows else []
-    starts = range(0, layout.rows, BLOCK_ROWS)
-    return [Piece(path, "block", i, min(BLOCK_ROWS, layout.rows - s), s) for i, s in enumerate(starts)]
+    return equal_pieces(path, layout.rows)
 
 
 def _compressed(path: str) -> bool:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .arrow import merged
-from .table import BLOCK_ROWS, Piece, ReadError, Table, need, record_batch
+from .several import Description, SeveralFiles, equal_pieces
+from .table import BLOCK_ROWS, Piece, ReadError, need, record_batch
 from .text import described_columns
 
 if TYPE_CHECKING:
@@ -22,32 +22,15 @@ PIECE_ROWS = 4 * BLOCK_ROWS  # to open a column takes as long as to read one and
 
 
 @dataclass(frozen=True)
-class Hdf5Table(Table):
+class Hdf5Table(SeveralFiles):
     """Slices of the datasets of one or more files."""
 
-    name: str
-    columns: tuple[str, ...]
-    units: Mapping[str, str]
-    pieces: tuple[Piece, ...]
-    units_by_file: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
-
-    @classmethod
-    def open(cls, name: str, paths: Sequence[Path]) -> Hdf5Table:
-        """Find the columns of the first file and the lengths of all."""
-        pieces: list[Piece] = []
-        columns: tuple[str, ...] = ()
-        units: dict[str, Mapping[str, str]] = {}
-        for path in paths:
-            rows, first = _layout(str(path))
-            starts = range(0, rows, PIECE_ROWS)
-            pieces += [Piece(str(path), "part", i, min(PIECE_ROWS, rows - s), s) for i, s in enumerate(starts)]
-            columns = columns or tuple(first)
-            units[str(path)] = {name: c.unit for name, c in first.items() if c.unit}
-        return cls(name, columns, merged(units), tuple(pieces), units)
-
-    def file_units(self, file: str) -> Mapping[str, str]:
-        """Units that a file says."""
-        return self.units_by_file[file]
+    @staticmethod
+    def described(path: Path) -> Description:
+        """The columns and how long they are."""
+        rows, columns = _layout(str(path))
+        units = {name: column.unit for name, column in columns.items() if column.unit}
+        return Description(columns, units, equal_pieces(str(path), rows, PIECE_ROWS, "part"))
 
     def read(self, piece: Piece, columns: Sequence[str], floats: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
         """Slices of the rows."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .arrow import merged, units_of
-from .table import BLOCK_ROWS, Piece, ReadError, Table, refuse_to_blame
+from .arrow import units_of
+from .several import Description, SeveralFiles
+from .table import BLOCK_ROWS, Piece, ReadError, refuse_to_blame
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,32 +20,15 @@ PART = "row group"
 
 
 @dataclass(frozen=True)
-class ParquetTable(Table):
+class ParquetTable(SeveralFiles):
     """Row groups of one or more files with the same columns."""
 
-    name: str
-    columns: tuple[str, ...]
-    units: Mapping[str, str]
-    pieces: tuple[Piece, ...]
-    units_by_file: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
-
-    @classmethod
-    def open(cls, name: str, paths: Sequence[Path]) -> ParquetTable:
-        """Read the footers; a damaged one is an error that names its file."""
-        pieces: list[Piece] = []
-        columns: tuple[str, ...] = ()
-        units: dict[str, Mapping[str, str]] = {}
-        for path in paths:
-            metadata = _metadata(path)
-            schema = metadata.schema.to_arrow_schema()
-            columns = columns or tuple(schema.names)
-            units[str(path)] = units_of(schema)
-            pieces += _row_groups(str(path), metadata)
-        return cls(name, columns, merged(units), tuple(pieces), units)
-
-    def file_units(self, file: str) -> Mapping[str, str]:
-        """Units in the metadata of a file."""
-        return self.units_by_file[file]
+    @staticmethod
+    def described(path: Path) -> Description:
+        """What the footer says."""
+        metadata = _metadata(path)
+        schema = metadata.schema.to_arrow_schema()
+        return Description(schema.names, units_of(schema), _row_groups(str(path), metadata))
 
     def read(self, piece: Piece, columns: Sequence[str], floats: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
         """The blocks of a row group."""
