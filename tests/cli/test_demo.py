@@ -210,3 +210,12 @@ def test_climbing_finds_every_maximum_once():
 def test_a_saddle_is_no_maximum():
     mixture = uv([0.5, 0.5], [(-10.0, 0.0), (10.0, 0.0)], [4.0, 4.0]).marginal(["U", "V"])
     assert climb(log_density(mixture), np.zeros(2)) is None
+
+
+def test_without_matplotlib_the_extra_of_the_demo_is_named(tmp_path, monkeypatch):
+    def missing(*_):
+        raise ImportError("pictures need matplotlib: pip install 'xdeconv[plot]'")
+
+    monkeypatch.setattr(demo.plot, "new_axes", missing)
+    with pytest.raises(ImportError, match=r"xdeconv\[demo\]"):
+        demo.run(tmp_path / "demo", verbose=False)

@@ -56,3 +56,13 @@ def test_check_prints_one_verdict_per_coordinate(folder, call):
     code, _, err = call("check", "m.safetensors", "rows.parquet", "--by", "name")
     assert code == 1
     assert "not a column of numbers" in err
+
+
+def test_check_of_what_other_values_predict(folder, call):
+    code, out, err = call("check", "m.safetensors", "rows.parquet", "--predicted")
+    assert code == 0, err
+    verdicts = [line for line in out.splitlines() if not line.startswith(" ")]
+    assert [line.split(" (")[0] for line in verdicts] == [f"{c}: errors and model are right" for c in "ab"]
+    by = call("check", "m.safetensors", "rows.parquet", "--predicted", "--by", "G")
+    assert by[0] == 0
+    assert "    G " in by[1]

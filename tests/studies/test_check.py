@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
+from scipy.stats import kstest
 
 import xdeconv as xd
 
@@ -161,3 +163,91 @@ def test_refusals():
         xd.check(X, TRUTH.with_(selection=xd.Cut("a", above=10.0)), noise=NOISE)
     with pytest.raises(ValueError, match="bins"):
         xd.check(X, TRUTH, noise=NOISE, bins=0)
+
+
+# Values and errors that hang together
+
+
+def stars(n=4000, parallax_error=0.3, seed=3):
+    """Velocities of a known density: noise across the sky grows with the velocity, that of the radial one does not."""
+    truth = xd.Mixture(
+        [0.7, 0.3],
+        [[-10.0, -20.0, -7.0], [-40.0, -50.0, -7.0]],
+        [np.diag([900.0, 400.0, 200.0]), np.diag([100.0, 64.0, 100.0])],
+        labels=["U", "V", "W"],
+    )
+    rng = np.random.default_rng(seed)
+    table = {"ra": rng.uniform(0, 360, n), "dec": np.degrees(np.arcsin(rng.uniform(-1, 1, n))),
+             "parallax": rng.uniform(10, 40, n), "pmra": np.zeros(n), "pmdec": np.zeros(n)}  # fmt: skip
+    table |= {"parallax_error": np.full(n, parallax_error), "pmra_error": np.full(n, 0.1)}
+    table |= {"pmdec_error": np.full(n, 0.1), "radial_velocity_error": rng.uniform(0.5, 3.0, n)}
+    table["radial_velocity"] = np.zeros(n)
+    v = np.einsum("npd,nd->np", xd.sky.velocities(table).projection, truth.sample(n, seed=seed + 1))
+    for name, true in (("pmra", v[:, 0]), ("pmdec", v[:, 1])):
+        table[name] = true * table["parallax"] / xd.sky.KM_S + rng.normal(size=n) * table[f"{name}_error"]
+    table["parallax"] = table["parallax"] + rng.normal(size=n) * table["parallax_error"]
+    radial = v[:, 2] + rng.normal(size=n) * table["radial_velocity_error"]
+    table["radial_velocity"] = np.where(rng.uniform(size=n) < 0.5, radial, np.nan)
+    return truth, xd.open(table, ["U", "V", "W"], derive="velocities")
+
+
+def test_errors_that_depend_on_the_values_are_not_blamed():
+    """Rows with large errors are those with large values there: a factor of 28 explains nothing."""
+    truth, source = stars()
+    found = texts(source, truth)
+    assert list(found) == ["velocity towards east", "velocity towards north", "radial velocity"]
+    for name in list(found)[:2]:
+        assert "no factor on errors explains" in found[name]
+        assert "all rows together agree" in found[name]
+    assert found["radial velocity"] == "errors and model are right"
+
+
+def test_a_magnitude_whose_error_grows_with_it_is_not_blamed():
+    rng = np.random.default_rng(0)
+    magnitude = xd.Mixture([0.5, 0.5], [[12.0], [15.0]], [[[1.0]], [[2.0]]], labels=["G"])
+    true = magnitude.sample(N, seed=1)
+    error = 0.02 * 10 ** (0.2 * (true - 12))
+    assert "no factor on errors explains" in texts(true + error * rng.normal(size=(N, 1)), magnitude, error=error)["G"]
+
+
+# Values predicted from the others of their rows
+
+
+def test_a_value_is_judged_by_what_the_others_predict():
+    u = xd.plot.pit(TRUTH, X[:300], NOISE[:300], predicted=True)
+    hidden = X[:300].copy()
+    hidden[:, 1] = np.nan
+    below = TRUTH.posterior(hidden, NOISE[:300])
+    T = np.sqrt(below.covariances[:, :, 1, 1] + NOISE[:300, 1:])
+    by_hand = (below.weights * ndtr((X[:300, 1:] - below.means[:, :, 1]) / T)).sum(1)
+    np.testing.assert_allclose(u[:, 1], by_hand, atol=1e-10)
+    assert np.abs(u[:, 1] - xd.plot.pit(TRUTH, X[:300], NOISE[:300])[:, 1]).max() > 0.1
+
+
+def test_predictions_know_gaps_and_noise_that_values_share():
+    narrow, S = xd.Mixture([1.0], [[0.0, 0.0]], [0.1 * np.eye(2)]), np.array([[[0.5, 0.3], [0.3, 0.4]]])
+    gaps = narrow.sample(N, seed=2, noise=np.repeat(S, N, 0))
+    gaps[::3, 0] = np.nan
+    u = xd.plot.pit(narrow, gaps, S, predicted=True)
+    assert np.isnan(u[::3, 0]).all()
+    np.testing.assert_allclose(u[::3, 1], xd.plot.pit(narrow, gaps[::3], S)[:, 1], atol=1e-12)
+    T = 0.1 * np.eye(2) + S[0]
+    slope, rest = T[1, 0] / T[0, 0], np.sqrt(T[1, 1] - T[1, 0] ** 2 / T[0, 0])
+    np.testing.assert_allclose(u[1::3, 1], ndtr((gaps[1::3, 1] - slope * gaps[1::3, 0]) / rest), atol=1e-12)
+    assert all(kstest(u[np.isfinite(u[:, a]), a], "uniform").pvalue > 0.01 for a in range(2))
+
+
+def test_a_wrong_correlation_shows_only_in_what_is_predicted():
+    wrong = xd.Mixture(TRUTH.weights, TRUTH.means, TRUTH.covariances * np.array([[1.0, -3.0], [-3.0, 1.0]]))
+    assert {verdict.p_value > 0.01 for verdict in xd.check(X, wrong, noise=NOISE).verdicts} == {True}
+    predicted = xd.check(X, TRUTH, noise=NOISE, predicted=True)
+    assert [verdict.text for verdict in predicted.verdicts] == ["errors and model are right"] * 2
+    found = xd.check(TRUTH.sample(30_000, seed=8), wrong, predicted=True)
+    assert min(verdict.p_value for verdict in found.verdicts) < 1e-3
+
+
+def test_values_beside_a_box_of_many_dimensions_are_not_predicted():
+    box = xd.Uniform([-9.0] * 3, [9.0] * 3)
+    mixture = xd.Mixture([1.0], [[0.0] * 3], [np.eye(3)], background=box, background_weight=0.2)
+    with pytest.raises(ValueError, match="box of 3 dimensions are not predicted"):
+        xd.check(np.zeros((5, 3)), mixture, predicted=True)

@@ -83,6 +83,12 @@ class CatalogSource(Source):
         return self.recipe.features
 
     @property
+    def views(self) -> tuple[str, ...]:
+        made = self.recipe.projection
+        named = {} if made is None else dict(zip(made.outputs, made.views, strict=True))
+        return tuple(named.get(name, name) for name in self.recipe.features)
+
+    @property
     def has_log_prior(self) -> bool:
         return bool(self.recipe.log_prior)
 

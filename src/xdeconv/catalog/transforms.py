@@ -67,6 +67,7 @@ class Transform(ABC):
     units: tuple[str, ...]  # of the features, "" where unknown
     exact: tuple[str, ...] = ()  # inputs whose errors do not matter
     projected = False  # whether the values are views of the features, along :meth:`directions`
+    views: tuple[str, ...] = ()  # names of the values where they are views
 
     @abstractmethod
     def __call__(self, columns: Columns) -> list[tuple[Array, Mapping[str, Any]]]:

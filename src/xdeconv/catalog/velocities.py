@@ -39,6 +39,7 @@ class SpaceVelocity(Transform):
     outputs: tuple[str, ...] = OUTPUTS
     units: tuple[str, ...] = ("km/s", "km/s", "km/s")
     projected = True
+    views = ("velocity towards east", "velocity towards north", "radial velocity")
 
     @property
     def exact(self) -> tuple[str, ...]:  # type: ignore[override]

@@ -24,6 +24,9 @@ def check(
     data: options.Data,
     by: Annotated[str | None, typer.Option(help="Columns that rows are also grouped by, separated by commas.")] = None,
     bins: Annotated[int, typer.Option(help="Groups of each column, of as many rows each.", min=1)] = 5,
+    predicted: Annotated[
+        bool, typer.Option("--predicted", help="Judge each value by what the row's other values predict of it.")
+    ] = False,
     columns: options.Columns = None,
     where: options.Where = None,
     error: options.Errors = None,
@@ -51,10 +54,10 @@ def check(
     source = options.open_for(mixture, data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
     say(source.describe())
     if by is None:
-        judgement = judged(source, mixture, bins=bins, seed=seed)
+        judgement = judged(source, mixture, bins=bins, predicted=predicted, seed=seed)
     else:
         batch, values = read(source, kept(by, source), seed)
-        judgement = judged(batch, mixture, by=values, bins=bins, seed=seed)
+        judgement = judged(batch, mixture, by=values, bins=bins, predicted=predicted, seed=seed)
     for line in str(judgement).splitlines():
         tell(line)
 

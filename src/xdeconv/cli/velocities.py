@@ -34,6 +34,7 @@ Array = np.ndarray
 COMPONENTS, PRIOR = 10, Prior(w=4.0)  # km^2/s^2, as Bovy, Hogg & Roweis (2009) chose
 TOL = 0.1  # nats of all stars together
 GAUSSIAN_EPOCHS = 2000  # enough to converge: a Gaussian that has not would be too easy to beat
+NEEDS = "the demo needs matplotlib and the Hipparcos catalogue: pip install 'xdeconv[demo]'"
 LABELS, UNITS = ("U", "V", "W"), ("km/s",) * 3
 
 
@@ -94,7 +95,10 @@ def _folder(output: str | Path) -> Path:
     folder = Path(output)
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"{folder} is a file: the demo needs a folder to write to")
-    plot.new_axes()  # fail now rather than after the fit where matplotlib is missing
+    try:
+        plot.new_axes()  # fail now rather than after the fit
+    except ImportError as problem:
+        raise ImportError(NEEDS) from problem
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

@@ -76,6 +76,19 @@ def pairs(parameters: Parameters, batch: Batch) -> Iterator[tuple[Batch, Tensor,
         yield chunk, (log_joint - density(log_joint, chunk)[:, None]).exp(), w, M
 
 
+def hidden_one_by_one(parameters: Parameters, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
+    """Chunks of rows with what their other values say of each observed one: log-weights and scores (n, k, p).
+
+    With P = (T^-1)_aa, a component's residual of x_a given the others is z = (T^-1 (x - R m))_a / sqrt(P) of its
+    standard deviations, and its weight alpha N(x) / N(x_a | the others). Both are NaN where a value is missing.
+    """
+    for chunk in _chunks(batch, parameters.k):
+        log_joint, u, inverse = _pairs(*parameters, chunk, slice(None), observed=True)
+        P = inverse.diagonal(dim1=-2, dim2=-1)
+        z = u / P.sqrt()
+        yield log_joint[..., None] + 0.5 * (z * z - P.log()), z
+
+
 def log_prob(
     log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT
 ) -> Tensor:

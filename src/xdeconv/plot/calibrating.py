@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from scipy.special import ndtr, xlogy
 from scipy.stats import binom, norm
 
+from ..kernels import reference
 from ..mixture._mixture import Mixture
+from ..mixture.background import Uniform
 from ..mixture.coordinates import Coordinate
 from ..mixture.selections.contract import Selecting
 from ..rows.batch import Batch
@@ -24,10 +27,13 @@ DRAWS = 50  # for each row that was selected: probabilities are even whatever th
 BAND = 0.99  # of right models' bars lie in the band
 EVEN = 12**-0.5  # standard deviation of numbers that are even between 0 and 1
 SCATTER = 15**-0.5 / 2  # of that, over samples of n, times the root of n
+MOST_OF_BOX = 2  # dimensions of a box that Gaussians can stand for
 FINEST = 8  # columns that a cell of the map of misfit may be cut into
 
 
-def pit(mixture: Mixture, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None) -> Array:
+def pit(
+    mixture: Mixture, X: Any, noise: Any = None, projection: Any = None, *, error: Any = None, predicted: bool = False
+) -> Array:
     """The probability of a value below the one observed, each coordinate by itself.
 
     It is sum_j alpha_j Phi((x - m_j) / sqrt(V_j + S)) with the row's own noise S: even between 0 and 1 if the model is
@@ -46,6 +52,9 @@ def pit(mixture: Mixture, X: Any, noise: Any = None, projection: Any = None, *, 
         Matrices through which each row sees the true values.
     error : array-like, optional
         Standard deviations (n, p) or (p,), instead of ``noise``.
+    predicted : bool, default False
+        Whether each value is judged by what the row's other values predict of it: a radial velocity by the proper
+        motion, say.
 
     Returns
     -------
@@ -60,6 +69,8 @@ def pit(mixture: Mixture, X: Any, noise: Any = None, projection: Any = None, *, 
            [0.975]])
     """
     batch = mixture.widened(mixture.batch(X, noise, projection, error=error))
+    if predicted:
+        return _predicted(mixture, batch)
     if mixture.selection is not None:
         return _among_kept(mixture, mixture.selection, batch)
     chunks = batch.chunks(max(1, NUMBERS // mixture.k))
@@ -206,6 +217,17 @@ def cell_probability(pair: Mixture, edges: Sequence[Array], S: Array, groups: in
     for share, noise in grouped(S, groups):
         total += share * _cells(pair.weights, pair.means, pair.covariances + noise, edges)
     return total
+
+
+def _predicted(mixture: Mixture, batch: Batch) -> Array:
+    """pit of each value given the others of its row."""
+    if mixture.selection is not None:
+        raise ValueError("values of rows that were selected are not predicted: ask with_(selection=None)")
+    if isinstance(mixture.background, Uniform) and mixture.d > MOST_OF_BOX:
+        raise ValueError(f"values beside a box of {mixture.d} dimensions are not predicted: ask with_(background=None)")
+    parts = reference.hidden_one_by_one(flattened(mixture).tensors("cpu"), batch)
+    found = [(log_weights.softmax(1) * torch.special.ndtr(z)).sum(1) for log_weights, z in parts]
+    return torch.where(batch.x.T.isnan(), torch.nan, torch.cat(found)).numpy()
 
 
 def _among_kept(mixture: Mixture, selection: Selecting, batch: Batch) -> Array:

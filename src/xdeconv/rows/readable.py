@@ -61,6 +61,11 @@ class Readable(ABC):
         return None
 
     @property
+    def views(self) -> tuple[str, ...] | None:
+        """Names of the p values that rows show, if they have any: where these are not the coordinates themselves."""
+        return self.labels
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What a user should know of the rows: rows dropped, files skipped."""
         return ()
