@@ -14,7 +14,8 @@ from ..mixture._mixture import Mixture
 from ..mixture.classifier import Classifier
 from ..rows import tables as tabular
 from ..rows.checks import to_array
-from .sklearn import XDGMM, one_weight
+from .fitted import one_weight
+from .sklearn import XDGMM
 
 Array = np.ndarray
 

@@ -1,0 +1,287 @@
+"""FittedMixture: what scikit-learn's users ask an estimator that has been fitted."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, DensityMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ..mixture._mixture import Mixture
+from ..mixture.exchange import SKLEARN, in_sklearns_shape
+from ..mixture.matrices import square_root
+from ..rows import checks
+from ..rows import tables as tabular
+from ..rows.checks import to_array
+
+Array = np.ndarray
+
+
+class FittedMixture(DensityMixin, BaseEstimator, ABC):
+    """The attributes of a fitted estimator by scikit-learn's names, and the questions that it has methods for."""
+
+    mixture_: Mixture
+    random_state: Any
+
+    @abstractmethod
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Find ``mixture_``."""
+
+    # What it has learned
+
+    @property
+    def weights_(self) -> Array:
+        return self.mixture_.weights
+
+    @property
+    def means_(self) -> Array:
+        return self.mixture_.means
+
+    @property
+    def covariances_(self) -> Array:
+        """(k, d, d); of one for all (d, d), of diagonal ones (k, d), of spherical ones (k,)."""
+        return self._shaped(self.mixture_.covariances)
+
+    def _shaped(self, matrices: Array) -> Array:
+        return in_sklearns_shape(matrices, SKLEARN.get(self.mixture_.structure, "full"))
+
+    @property
+    def precisions_(self) -> Array:
+        """Inverse covariances, in the same shape."""
+        return self._shaped(np.linalg.inv(self.mixture_.covariances))
+
+    @property
+    def precisions_cholesky_(self) -> Array:
+        """Upper triangular P (k, d, d) with P P^T the precisions, in the same shape."""
+        factors = np.linalg.cholesky(self.mixture_.covariances)
+        return self._shaped(np.linalg.inv(factors).transpose(0, 2, 1))
+
+    # Questions
+
+    def score_samples(self, X: Any, *, noise: Any = None, error: Any = None, projection: Any = None) -> Array:
+        """The log-density of each row.
+
+        Parameters
+        ----------
+        X : array-like (n, p), table or Batch
+            Noisy rows; NaN is missing.
+        noise : array-like, optional
+            Variances (n, p) or covariances (n, p, p) of the rows; (p,) or (1, p, p) when all rows share them.
+        error : array-like, optional
+            Standard deviations (n, p) or (p,), instead of ``noise``.
+        projection : array-like (n, p, d), optional
+            Matrices through which each row sees the true values.
+
+        Returns
+        -------
+        numpy.ndarray (n,)
+            Natural logarithms.
+        """
+        mixture = self._fitted(X, noise, error)
+        noise, error = self._beside(X, noise, error)
+        return mixture.log_prob(self._rows(X), noise, projection, error=error)
+
+    def score(
+        self, X: Any, y: Any = None, *, noise: Any = None, error: Any = None, projection: Any = None,
+        weight: Any = None, sample_weight: Any = None,
+    ) -> float:  # fmt: skip
+        """Mean log-density per unit of weight.
+
+        Parameters
+        ----------
+        X : array-like (n, p), table or Batch
+            Noisy rows; NaN is missing.
+        y : None, optional
+            Ignored: it is there for scikit-learn.
+        noise : array-like, optional
+            Variances (n, p) or covariances (n, p, p) of the rows; (p,) or (1, p, p) when all rows share them.
+        error : array-like, optional
+            Standard deviations (n, p) or (p,), instead of ``noise``.
+        projection : array-like (n, p, d), optional
+            Matrices through which each row sees the true values.
+        weight : array-like (n,), optional
+            How much each row counts; 1 by default.
+        sample_weight : array-like (n,), optional
+            The same, by scikit-learn's name for it.
+
+        Returns
+        -------
+        float
+            A natural logarithm.
+        """
+        mixture = self._fitted(X, noise, error)
+        noise, error = self._beside(X, noise, error)
+        X = self._rows(X)
+        weight = one_weight(weight, sample_weight, len(X))
+        return mixture.score(X, noise, projection, error=error, weight=weight)
+
+    def predict_proba(self, X: Any, *, noise: Any = None, error: Any = None, projection: Any = None) -> Array:
+        """The probability of each component for each row.
+
+        Parameters
+        ----------
+        X : array-like (n, p), table or Batch
+            Noisy rows; NaN is missing.
+        noise : array-like, optional
+            Variances (n, p) or covariances (n, p, p) of the rows; (p,) or (1, p, p) when all rows share them.
+        error : array-like, optional
+            Standard deviations (n, p) or (p,), instead of ``noise``.
+        projection : array-like (n, p, d), optional
+            Matrices through which each row sees the true values.
+
+        Returns
+        -------
+        numpy.ndarray (n, k)
+            Responsibilities.
+        """
+        mixture = self._fitted(X, noise, error)
+        noise, error = self._beside(X, noise, error)
+        return mixture.responsibilities(self._rows(X), noise, projection, error=error)
+
+    def predict(self, X: Any, *, noise: Any = None, error: Any = None, projection: Any = None) -> Array:
+        """The most probable component of each row.
+
+        Parameters
+        ----------
+        X : array-like (n, p), table or Batch
+            Noisy rows; NaN is missing.
+        noise : array-like, optional
+            Variances (n, p) or covariances (n, p, p) of the rows; (p,) or (1, p, p) when all rows share them.
+        error : array-like, optional
+            Standard deviations (n, p) or (p,), instead of ``noise``.
+        projection : array-like (n, p, d), optional
+            Matrices through which each row sees the true values.
+
+        Returns
+        -------
+        numpy.ndarray (n,)
+            Numbers of components.
+        """
+        return self.predict_proba(X, noise=noise, error=error, projection=projection).argmax(1)
+
+    def sample(self, n_samples: int = 1) -> tuple[Array, Array]:
+        """Draws of true values, and the component of each.
+
+        Parameters
+        ----------
+        n_samples : int, default 1
+            How many.
+
+        Returns
+        -------
+        tuple of numpy.ndarray
+            Draws (n_samples, d), components (n_samples,); -1 is the background.
+        """
+        check_is_fitted(self, "mixture_")
+        if n_samples < 1:
+            raise ValueError(f"n_samples must be at least 1, got {n_samples}")
+        rng = self._random()
+        component = np.sort(rng.choice(len(self.weights_), size=n_samples, p=self.weights_))
+        z = rng.standard_normal((n_samples, self.means_.shape[1]))
+        root = square_root(self.mixture_.covariances)[component]
+        drawn = self.means_[component] + np.einsum("nde,ne->nd", root, z)
+        if self.mixture_.background is not None:
+            beside = rng.random_sample(n_samples) < self.mixture_.background_weight
+            some = self.mixture_.background.drawn(int(beside.sum()), np.random.default_rng(rng.randint(2**31 - 1)))
+            drawn[beside], component[beside] = some, -1
+        return drawn, component
+
+    def n_parameters(self) -> int:
+        """Free parameters of the mixture."""
+        return self.mixture_.n_parameters
+
+    def bic(self, X: Any, *, noise: Any = None, error: Any = None, projection: Any = None) -> float:
+        """Bayesian information criterion; less is better.
+
+        Parameters
+        ----------
+        X : array-like (n, p), table or Batch
+            Noisy rows; NaN is missing.
+        noise : array-like, optional
+            Variances (n, p) or covariances (n, p, p) of the rows; (p,) or (1, p, p) when all rows share them.
+        error : array-like, optional
+            Standard deviations (n, p) or (p,), instead of ``noise``.
+        projection : array-like (n, p, d), optional
+            Matrices through which each row sees the true values.
+
+        Returns
+        -------
+        float
+            The criterion.
+        """
+        log_prob = self.score_samples(X, noise=noise, error=error, projection=projection)
+        return float(-2 * log_prob.sum() + self.n_parameters() * np.log(len(log_prob)))
+
+    def aic(self, X: Any, *, noise: Any = None, error: Any = None, projection: Any = None) -> float:
+        """Akaike information criterion; less is better.
+
+        Parameters
+        ----------
+        X : array-like (n, p), table or Batch
+            Noisy rows; NaN is missing.
+        noise : array-like, optional
+            Variances (n, p) or covariances (n, p, p) of the rows; (p,) or (1, p, p) when all rows share them.
+        error : array-like, optional
+            Standard deviations (n, p) or (p,), instead of ``noise``.
+        projection : array-like (n, p, d), optional
+            Matrices through which each row sees the true values.
+
+        Returns
+        -------
+        float
+            The criterion.
+        """
+        log_prob = self.score_samples(X, noise=noise, error=error, projection=projection)
+        return float(-2 * log_prob.sum() + 2 * self.n_parameters())
+
+    # Rows as they are given
+
+    def _rows(self, X: Any, reset: bool = False) -> Array:
+        if not reset:
+            check_is_fitted(self, "mixture_")
+        unreadable = tabular.kind_of(X) == "astropy" or isinstance(X, (Mapping, np.ndarray))
+        if unreadable and tabular.names(X) is not None:
+            X = self._arrow(X)
+        return validate_data(
+            self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=1
+        )
+
+    def _arrow(self, table: Any) -> Any:
+        """An astropy table, a dict or a structured array as a table whose names scikit-learn can read."""
+        import pyarrow as pa
+
+        values = to_array(table, "X")
+        return pa.table({name: values[:, a] for a, name in enumerate(tabular.names(table) or ())})
+
+    def _fitted(self, X: Any, noise: Any, error: Any) -> Mixture:
+        check_is_fitted(self, "mixture_")
+        tabular.refuse_other_units(X, self.mixture_.labels, self.mixture_.units)
+        return self.mixture_
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def _beside(self, X: Any, noise: Any, error: Any) -> tuple[Any, Any]:
+        """Noise and errors in the order and the units of the columns of X, when they are tables."""
+        names = tabular.names(X) or ()
+        noise, error = tabular.in_order(noise, names), tabular.in_order(error, names)
+        return tabular.in_units_of(noise, X, 2, "noise"), tabular.in_units_of(error, X, 1, "error")
+
+    def _random(self) -> np.random.RandomState:
+        """Random numbers as scikit-learn has them; without a seed, others than those that all the process shares."""
+        return np.random.RandomState() if self.random_state is None else check_random_state(self.random_state)
+
+
+def one_weight(weight: Any, sample_weight: Any, n: int) -> Array | None:
+    """The weight of rows (n,), which has two names."""
+    if weight is not None and sample_weight is not None:
+        raise ValueError("weight and sample_weight are two names for one thing: give one of them")
+    given = sample_weight if weight is None else weight
+    found = None if given is None else checks.weight(np.asarray(given), n)
+    return None if found is None else found.numpy()
