@@ -61,7 +61,7 @@ def loaded(path: Path) -> None:
 
 
 def formats(folder: Path, rows: int, rounds: int) -> str:
-    """A table of rows a second by format."""
+    """A table of rows per second by format."""
     from benchmarks.common import results
 
     path = parquet(folder, rows)

@@ -37,7 +37,7 @@ WAYS = ("float32", "float64", "diagonal", "one noise", "missing", "skipping", "d
 
 @dataclass(frozen=True)
 class Rate:
-    """One way of computing pairs: nanoseconds per pair, and operations a second as a share of a matrix product's."""
+    """One way of computing pairs: nanoseconds per pair, and operations per second as a share of a matrix product's."""
 
     nanoseconds: float
     share: float

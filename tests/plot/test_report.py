@@ -301,7 +301,7 @@ def test_dark_and_light(browser, tmp_path):
         page.settle()
         seen[page("return document.documentElement.dataset.theme")] = page(colour), page(labels)
     assert seen["dark"][0] != seen["light"][0]
-    assert seen["dark"][1] > 120 > seen["light"][1]  # text outside the curves' box is drawn anew, too
+    assert seen["dark"][1] > 120 > seen["light"][1]  # text outside the curves' box is drawn again, too
     assert page.log() == []
 
 

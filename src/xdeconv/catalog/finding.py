@@ -151,8 +151,8 @@ class _Finder:
         quantities: dict[str, Quantity] = {}
         deviations: dict[str, Deviation] = {}
         for name in dict.fromkeys(raw):
-            terms, found = self._noise(name) if name in noisy else ({}, {})
-            deviations |= found
+            terms, own = self._noise(name) if name in noisy else ({}, {})
+            deviations |= own
             offset = self._formula_of(chosen.offset[name]) if name in chosen.offset else None
             quantities[name] = Quantity(name, terms, offset, chosen.fill.get(name))
         made_units = {name: t.units[i] for name, (t, i) in derived.items()}

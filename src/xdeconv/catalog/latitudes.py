@@ -1,4 +1,4 @@
-"""Cosines of latitudes: errors of longitudes are divided by them in every row, and NumPy's cosine takes 8 ns a row."""
+"""Cosines of latitudes: errors of longitudes are divided by them, and NumPy's cosine takes 8 ns per row."""
 
 from __future__ import annotations
 

@@ -101,10 +101,10 @@ class CatalogSource(Source):
     def values_of(self, column: str) -> set[Any]:
         """What a column holds, read once."""
         finding.require((column,), self.table.columns, self.table.name)
-        found: set[Any] = set()
+        values: set[Any] = set()
         for _, kept in self.passes([column]):
-            found.update(kept.column(0).unique().to_pylist())
-        return found
+            values.update(kept.column(0).unique().to_pylist())
+        return values
 
     @property
     def read_again(self) -> bool:
@@ -179,10 +179,10 @@ class CatalogSource(Source):
             return self.table.sum(partial(_sum_partition, alone, function), self._pieces, self._reader.columns)
         reader = self._reader
         mine = reader.streams(PASS_ROWS["cpu"], rank, world)
-        found = streams.total(mine, lambda blocks: function(reader.batch(blocks)))
+        total = streams.total(mine, lambda blocks: function(reader.batch(blocks)))
         if world == 1:
             reader.refuse_gaps()
-        return torch.zeros((), dtype=torch.float64) if found is None else found
+        return torch.zeros((), dtype=torch.float64) if total is None else total
 
     def each(self, function: Callable[[Batch], T]) -> Iterator[T]:
         """function(batch) of each batch of a pass, in order, by all threads."""
@@ -199,8 +199,8 @@ class CatalogSource(Source):
         """answer(batch, kept columns) of all rows in order, a block at a time, by all threads."""
         reader = self._reader
 
-        def made(found: tuple[Block, pa.RecordBatch]) -> Any:
-            block, kept = found
+        def made(pair: tuple[Block, pa.RecordBatch]) -> Any:
+            block, kept = pair
             good, assembled = reader.looked_at([block], reader.place)
             if good[0].n != block.n:
                 kept = rows_of_batch(kept, np.flatnonzero(np.isin(block.position, good[0].position)))
@@ -227,8 +227,8 @@ class CatalogSource(Source):
     def _survey_beside(self, train: CatalogSource, held: CatalogSource) -> ArraySource:
         """The rows held out, in memory, from the pass that surveys those to fit."""
         whole, ours, theirs = (replace(source, place=None)._reader for source in (self, train, held))
-        found = survey_two(whole, ours, theirs, train._known, PASS_ROWS["cpu"], world() > 1)
-        return ArraySource(concatenate(found), self.labels, self.units) if found else ArraySource(self._empty())
+        held_out = survey_two(whole, ours, theirs, train._known, PASS_ROWS["cpu"], world() > 1)
+        return ArraySource(concatenate(held_out), self.labels, self.units) if held_out else ArraySource(self._empty())
 
     def _both(self, held: CatalogSource | ArraySource, named: CatalogSource) -> tuple[CatalogSource, Any]:
         """Rows to fit and rows held out, of which there must be some."""
@@ -301,10 +301,10 @@ class CatalogSource(Source):
         """All rows in memory, in their own order."""
         if self._known is not None and self._known and self._device.type == "cpu" and not self.recipe.projection:
             return ArraySource(self._into_place(self._known), self.labels, self.units, notes=self.notes)
-        found = list(replace(self, batch_rows=None).batches(0))
-        if not found:
+        batches = list(replace(self, batch_rows=None).batches(0))
+        if not batches:
             raise ValueError(f"{self.table.name} has no rows" + (f" where {self.where.text}" if self.where else ""))
-        return ArraySource(concatenate(found), self.labels, self.units, notes=self.notes)
+        return ArraySource(concatenate(batches), self.labels, self.units, notes=self.notes)
 
     def _into_place(self, rows: int) -> Batch:
         """All rows, each assembled where it is to stay: their number and places are known before they are read."""

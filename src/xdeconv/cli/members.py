@@ -80,17 +80,17 @@ def groups(words: list[str] | None, k: int) -> dict[str, list[int]]:
     """Components by the name of their column."""
     if not words:
         return {str(j): [j] for j in range(k)}
-    found: dict[str, list[int]] = {}
+    groups: dict[str, list[int]] = {}
     for name, text in (options.pairs(words, "--group") or {}).items():
-        found[name] = [_component(word, k) for word in options.listed(text)]
-    named = [j for chosen in found.values() for j in chosen]
+        groups[name] = [_component(word, k) for word in options.listed(text)]
+    named = [j for chosen in groups.values() for j in chosen]
     repeated = sorted({j for j in named if named.count(j) > 1})
     if repeated:
         raise typer.BadParameter(f"component {repeated[0]} is in two groups", param_hint="--group")
     rest = [j for j in range(k) if j not in named]
-    if rest and "other" in found:
+    if rest and "other" in groups:
         raise typer.BadParameter("other is the name of all components in no group", param_hint="--group")
-    return {**found, "other": rest} if rest else found
+    return {**groups, "other": rest} if rest else groups
 
 
 def _component(word: str, k: int) -> int:
@@ -105,10 +105,10 @@ def of_components(mixture: Mixture, chosen: dict[str, list[int]], place: dict[st
 
     def columns(batch: Batch, _: Any) -> dict[str, np.ndarray]:
         each = mixture.responsibilities(batch, **place)
-        found = {f"p_{name}": each[:, components].sum(axis=1) for name, components in chosen.items()}
+        probabilities = {f"p_{name}": each[:, components].sum(axis=1) for name, components in chosen.items()}
         if mixture.background is not None:
-            found["p_background"] = mixture.background_probability(batch, **place)
-        return found
+            probabilities["p_background"] = mixture.background_probability(batch, **place)
+        return probabilities
 
     return columns
 
@@ -157,9 +157,9 @@ def fitted_fraction(log_ratios: np.ndarray) -> tuple[float, float]:
         return (r - one) / np.maximum(f * r + (1 - f) * one, SMALLEST)
 
     if slopes(0.0).sum() <= 0:
-        found = 0.0
+        fraction = 0.0
     elif slopes(1.0).sum() >= 0:
-        found = 1.0
+        fraction = 1.0
     else:
-        found = float(bisect(lambda f: slopes(f).sum(), 0.0, 1.0, xtol=1e-15))
-    return found, float(1 / np.sqrt(max(float(np.sum(slopes(found) ** 2)), SMALLEST)))
+        fraction = float(bisect(lambda f: slopes(f).sum(), 0.0, 1.0, xtol=1e-15))
+    return fraction, float(1 / np.sqrt(max(float(np.sum(slopes(fraction) ** 2)), SMALLEST)))

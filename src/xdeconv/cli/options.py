@@ -110,13 +110,13 @@ def pairs(items: Sequence[str] | None, option: str) -> dict[str, str] | None:
 
 def numbers(items: Sequence[str] | None, option: str) -> dict[str, float]:
     """NAME=NUMBER words as a dict."""
-    found = {}
+    numbers = {}
     for name, text in (pairs(items, option) or {}).items():
         try:
-            found[name.strip()] = float(text)
+            numbers[name.strip()] = float(text)
         except ValueError:
             raise typer.BadParameter(f"{text!r} is not a number for {name}", param_hint=option) from None
-    return found
+    return numbers
 
 
 def value(text: str) -> Any:
@@ -144,7 +144,7 @@ def opening(
     named = {name: {k: value(v) for k, v in (pairs(items, f"--{name}") or {}).items()}
              for name, items in (("error", error), ("offset", offset), ("inflate", inflate),
                                  ("correlation", correlation))}  # fmt: skip
-    found: dict[str, Any] = {
+    said: dict[str, Any] = {
         "columns": listed(columns) or None,
         "unit": pairs(unit, "--unit"),
         "derive": [dict([d.split("=", 1)]) if "=" in d else d for d in derive] if derive else None,
@@ -155,7 +155,7 @@ def opening(
         "log_prior": listed(log_prior) or None,
         **named,
     }
-    return {name: given for name, given in found.items() if given}
+    return {name: given for name, given in said.items() if given}
 
 
 def open_data(
@@ -215,8 +215,8 @@ def _unused_errors(source: CatalogSource, exact: Sequence[str]) -> list[str]:
     """The raw columns whose errors would give noise to features that had none in the fit."""
     from ..catalog.remembering import noisy
 
-    found = noisy(source.recipe)
-    return list(dict.fromkeys(raw for name in exact for raw in found[name]))
+    errors = noisy(source.recipe)
+    return list(dict.fromkeys(raw for name in exact for raw in errors[name]))
 
 
 def _remembered(model: Any) -> dict[str, Any]:
@@ -232,11 +232,11 @@ def _read_as(remembered: Mapping[str, Any], columns: Sequence[str]) -> dict[str,
     from ..catalog.remembering import arguments
 
     try:
-        found = arguments(remembered, columns)
+        reading = arguments(remembered, columns)
     except (TypeError, LookupError, AttributeError) as problem:
         derive = remembered.get("derive")
         raise ValueError(f"the model is damaged: the features of its rows are derived by {derive!r}") from problem
-    return found if columns else {name: given for name, given in found.items() if name != "columns"}
+    return reading if columns else {name: given for name, given in reading.items() if name != "columns"}
 
 
 def _refuse_other_units(model: Any, source: Any) -> None:

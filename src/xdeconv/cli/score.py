@@ -58,16 +58,16 @@ def score(
     place = {"device": options.device_for(device, source, mixture.k), "dtype": dtype}
     try:
         if per_row is None:
-            found = mixture.score(source, **place)
+            score = mixture.score(source, **place)
             for note in source.notes:
                 say(f"note: {note}")
         else:
             total = Total()
             write_appended(per_row, source, keep, log_likelihoods(mixture, place), seen=total.add)
-            found = total.mean()
+            score = total.mean()
     except NoDensity as problem:
         raise ValueError(f"row {problem.row} of {source.table.name} has no density: {WHY}") from problem
-    tell(f"{found:.6f}")
+    tell(f"{score:.6f}")
 
 
 def log_likelihoods(mixture: Mixture, place: dict[str, Any]) -> PerBatch:
@@ -79,8 +79,10 @@ def log_likelihoods(mixture: Mixture, place: dict[str, Any]) -> PerBatch:
         from ..mixture.undefined import NoDensity
 
         try:
-            found = mixture.log_prob(batch, **place)
-            return {COLUMN: found if mixture.selection is None else found - np.log(mixture.kept_probability(batch))}
+            log_prob = mixture.log_prob(batch, **place)
+            return {
+                COLUMN: log_prob if mixture.selection is None else log_prob - np.log(mixture.kept_probability(batch))
+            }
         except NoDensity as problem:  # raised again where rows are counted
             return {COLUMN: np.where(np.arange(batch.n) == problem.row, np.nan, 0.0)}
 

@@ -93,20 +93,20 @@ def select(
     settings: dict[str, Any] = {"moves": moves, "epochs": epochs, "restarts": restarts, "tol": tol, "device": device,
                                 "dtype": dtype, "covariance": covariance}  # fmt: skip
     settings |= {"method": worded("em", prior)} if prior > 0 else {}
-    found = selection.select(
+    choice = selection.select(
         source, sizes, criterion, rule=rule, folds=folds, validation=validation, seed=seed, results=results,
         verbose=True, **settings,
     )  # fmt: skip
-    tell(str(found))
-    draw(found, output)
-    if chosen_model is not None and found.result is not None:
+    tell(str(choice))
+    draw(choice, output)
+    if chosen_model is not None and choice.result is not None:
         remembered = {"where": where, "data": list(data),
-                      "options": {"components": found.best, "criterion": found.criterion, "seed": seed}}  # fmt: skip
-        save(found.result, chosen_model, remembered, source.notes)
-        say(f"{found.best} components: {chosen_model}")
-    if found.interrupted:
+                      "options": {"components": choice.best, "criterion": choice.criterion, "seed": seed}}  # fmt: skip
+        save(choice.result, chosen_model, remembered, source.notes)
+        say(f"{choice.best} components: {chosen_model}")
+    if choice.interrupted:
         again = "" if results is None else f": the same command resumes from {results}"
-        stop(130, f"interrupted with {len(found.table)} numbers done{again}")
+        stop(130, f"interrupted with {len(choice.table)} numbers done{again}")
 
 
 def numbers(words: str) -> list[int]:
@@ -131,9 +131,9 @@ def refuse_targets(
         outputs.refuse_input(results, [*inputs, output, model], "--results")
 
 
-def draw(found: Selection, output: Path | None) -> None:
+def draw(choice: Selection, output: Path | None) -> None:
     """The curve, as a picture."""
     if output is None:
         return
-    outputs.save_picture(found.plot().figure, output)  # type: ignore[arg-type]
+    outputs.save_picture(choice.plot().figure, output)  # type: ignore[arg-type]
     say(f"the curve: {output}")

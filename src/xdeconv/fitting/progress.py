@@ -18,7 +18,7 @@ def describe_epoch(record: Epoch, speed: float | None = None) -> str:
 
 
 class _Speed:
-    """Rows a second, from one epoch to the next."""
+    """Rows per second, from one epoch to the next."""
 
     def __init__(self, rows: int | None) -> None:
         self.rows, self.last = rows, float("inf")

@@ -100,8 +100,8 @@ def _found(workspace: Workspace, parameters: Parameters, carried: Carried, rng: 
     plan, pool = workspace.plan, _pool(workspace, rng, carried)
     assert plan.moves is not None
     search = Search(pool, plan.moves, rng, _aim(workspace, pool, carried), plan.options)
-    found = search.run(parameters) if plan.selection is None else _given_selection(workspace, search, parameters)
-    return from_first(found.on("cpu"), plan.device)
+    result = search.run(parameters) if plan.selection is None else _given_selection(workspace, search, parameters)
+    return from_first(result.on("cpu"), plan.device)
 
 
 def _given_selection(workspace: Workspace, search: Search, parameters: Parameters) -> Found:
@@ -113,10 +113,10 @@ def _given_selection(workspace: Workspace, search: Search, parameters: Parameter
     nothing = Found(parameters, 0, 0.0)
     if selected is None or whole is None:
         return nothing
-    found = replace(search, batch=whole).run(parameters)
-    every = [some if tails is None else tails.expanded(some) for some in (parameters, found.parameters)]
+    result = replace(search, batch=whole).run(parameters)
+    every = [some if tails is None else tails.expanded(some) for some in (parameters, result.parameters)]
     scores = [score_of(search.batch, some, plan.options, tails, selected=selected)[0] for some in every]
-    return found if found.moved and scores[1] > scores[0] else nothing
+    return result if result.moved and scores[1] > scores[0] else nothing
 
 
 def _pool(workspace: Workspace, rng: np.random.Generator, carried: Carried) -> Batch:

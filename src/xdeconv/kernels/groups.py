@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .stats import Stats
 
-WIDEST = 64  # rows that a kernel reads side by side, at most
+WIDEST = 64  # at most so many rows are read side by side by a kernel
 
 
 @dataclass(frozen=True)

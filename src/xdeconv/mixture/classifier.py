@@ -227,16 +227,16 @@ class Classifier:
 
         def each(batch: Batch) -> Tensor:
             plain = batch.to("cpu", torch.float64)
-            found = [kernels.log_prob(*where.parameters, where.batch(mixture.seen(plain))).double().cpu()
+            columns = [kernels.log_prob(*where.parameters, where.batch(mixture.seen(plain))).double().cpu()
                      for mixture, where in zip(mixtures, places, strict=True)]  # fmt: skip
-            return torch.stack(found, dim=1)
+            return torch.stack(columns, dim=1)
 
-        found: list[Array] = []
+        parts: list[Array] = []
         first = 0
         for likelihoods in answers(asked, each, places[0]):
-            found.append(refuse_nan(likelihoods, first).numpy())
-            first += len(found[-1])
-        return np.concatenate(found) if found else np.zeros((0, len(mixtures)))
+            parts.append(refuse_nan(likelihoods, first).numpy())
+            first += len(parts[-1])
+        return np.concatenate(parts) if parts else np.zeros((0, len(mixtures)))
 
     def _fitted(self, likelihoods: Array) -> Array:
         """Log-priors (1, classes) that make rows likeliest."""

@@ -185,8 +185,8 @@ class Posterior:
         """
         levels = line.checked_levels(q)
         wanted = torch.from_numpy(np.atleast_1d(levels))
-        found = self._collect(lambda pairs: line.quantiles(pairs.lines(), wanted))
-        return found[..., 0] if levels.ndim == 0 else np.moveaxis(found, -1, 0)
+        values = self._collect(lambda pairs: line.quantiles(pairs.lines(), wanted))
+        return values[..., 0] if levels.ndim == 0 else np.moveaxis(values, -1, 0)
 
     def sample(self, size: int, seed: int | None = None) -> Array:
         """Draws (n, size, d) of each row's true values.
@@ -245,8 +245,8 @@ class Posterior:
         for number, rows in enumerate(self.rows.chunks(size)):
             chunk, n = where.batch(rows), rows.n
             i, j = (t.to(chunk.device) for t in (torch.arange(n).repeat_interleave(k), torch.arange(k).repeat(n)))
-            found = conditionals(where.parameters.to(dtype=chunk.dtype), chunk, i, j, size * number)
-            b, B, distance = (t.unflatten(0, (n, k)) for t in found)
+            given = conditionals(where.parameters.to(dtype=chunk.dtype), chunk, i, j, size * number)
+            b, B, distance = (t.unflatten(0, (n, k)) for t in given)
             weights = torch.softmax(kernels.log_joint(*where.parameters, chunk), dim=1).double().cpu()
             kept = keep.to(b.device)
             means = where.means_out(b[..., kept], keep)
@@ -318,8 +318,8 @@ class Along:
         """
         levels = line.checked_levels(q)
         wanted = torch.from_numpy(np.atleast_1d(levels))
-        found = np.concatenate([line.quantiles(lines, wanted)[:, 0].numpy() for lines, _ in self._lines()])
-        return found[:, 0] if levels.ndim == 0 else found.T
+        values = np.concatenate([line.quantiles(lines, wanted)[:, 0].numpy() for lines, _ in self._lines()])
+        return values[:, 0] if levels.ndim == 0 else values.T
 
     def _at(self, x: Any, f: Callable[[line.Lines, Tensor], Tensor]) -> Array:
         values, n = checks.to_array(x, "x"), self.posterior.rows.n

@@ -1,8 +1,8 @@
-"""Packing: rows in a compact form, one block of memory a chunk, that a kernel's batch is unpacked from.
+"""Packing: rows in a compact form, one block of memory per chunk, that a kernel's batch is unpacked from.
 
 Lines of the noise that are zero in all rows of a chunk are left out, which is exact: Gaia's photometry has no
 correlations, so that 17 of its 28 entries are kept. The rounded form keeps standard deviations and 16-bit correlations
-instead. With R the correlations, it holds (1 - s) R + s I to within 1 / (2 STEPS) an entry, that is within
+instead. With R the correlations, it holds (1 - s) R + s I to within 1 / (2 STEPS) per entry, that is within
 (p - 1) / (2 STEPS) in the spectral norm (Gershgorin); s is twice that, so what is positive semi-definite before is
 positive definite after, and no correlation changes by more than s + 1 / (2 STEPS): 2e-4 in seven dimensions.
 """

@@ -35,7 +35,7 @@ STARTS = 3
 ROWS = 1 << 15  # at most, that mixtures are judged on
 HEATS = ((1, 5, 4), (6, 12, 1))  # times the rows of a sweep, EM passes, times the trials that race afterwards
 RACE, LAST = 20, 40  # passes of accelerated EM, of those that race and of the best of them: EM would need hundreds
-FINISH = 8  # trials that go on to the end, two at a time
+FINISH = 8  # trials that are followed to the end, two at a time
 GAIN = 1.0  # nats that a move must add
 
 
@@ -76,7 +76,7 @@ def explore_broadly(
     k : int
         How many components.
     moves : Moves
-        How many starts and sweeps, at most.
+        At most how many starts and sweeps.
     rng : numpy.random.Generator
         Chooses rows and ways to split.
     aim : Aim

@@ -50,7 +50,7 @@ def contest(
     k : int
         Components of a start.
     fewest : int
-        Starts, at least: where no more would be cheap.
+        At least so many starts: where no more would be cheap.
     aim : Aim
         Of all rows of the batch: its prior and structure.
     options : Options

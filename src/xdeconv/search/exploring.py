@@ -31,8 +31,8 @@ from .sums import total_log_prob
 
 FIRST_PASSES = 10  # EM passes from a start to its search
 JOIN_PASSES = 3
-PARENT_ROWS = 10_000  # rows that each start is searched on, at least
-ROWS_EACH = 150  # rows per component, at least
+PARENT_ROWS = 10_000  # at least so many rows each start is searched on
+ROWS_EACH = 150  # at least so many rows per component
 THREAD_PAIRS = 1 << 17  # of row and component in a pass: with fewer, threads wait for Python
 CHILD = 3  # times as many rows for what two of them become
 CHILD_SWEEPS = 4
@@ -68,15 +68,15 @@ def explore(
 def _recombined(there: _Rows, generation: list[Parameters], k: int, moves: Moves, rng: np.random.Generator) -> Found:
     """What comes of some starts: each is searched from, then pairs become one until one is left."""
     tasks = [partial(_parent, there, begun, number, moves) for number, begun in enumerate(generation)]
-    found = there.side_by_side(tasks, k, rng)
+    results = there.side_by_side(tasks, k, rng)
     times = 1
-    while len(found) > 1:
-        found = [one for one in found if one.sound] or found[:1]
-        pairs = [found[i : i + 2] for i in range(0, len(found), 2)]
+    while len(results) > 1:
+        results = [one for one in results if one.sound] or results[:1]
+        pairs = [results[i : i + 2] for i in range(0, len(results), 2)]
         tasks = [partial(_child, there, pair, k, number, moves) for number, pair in enumerate(pairs)]
-        found = there.side_by_side(tasks, k, rng)
+        results = there.side_by_side(tasks, k, rng)
         times = CHILD
-    best = found[0]
+    best = results[0]
     if there.all(times):  # all rows have just been searched
         return best
     last = em_passes(best.parameters, there.pool, JOIN_PASSES, there.aim, there.options)
@@ -142,11 +142,11 @@ def _child(there: _Rows, parents: list[Found], k: int, number: int, moves: Moves
     if len(parents) == 1:
         return parents[0]
     rows, aim = there.part(number, CHILD)
-    both = [em_passes(found.parameters, rows, JOIN_PASSES, aim, there.options) for found in parents]
+    both = [em_passes(one.parameters, rows, JOIN_PASSES, aim, there.options) for one in parents]
     values = [_finite(total_log_prob(one, rows, aim, there.options)) for one in both]
     if abs(values[0] - values[1]) < SAME * float(rows.total_weight()) / rows.n:
         return _and_before(replace(parents[0], parameters=both[int(np.argmax(values))]), parents[1:])
-    begun = em_passes(joined([found.parameters for found in parents]), rows, JOIN_PASSES, aim, there.options)
+    begun = em_passes(joined([one.parameters for one in parents]), rows, JOIN_PASSES, aim, there.options)
     begun = em_passes(pruned(begun, k, rows, aim, there.options), rows, JOIN_PASSES, aim, there.options)
     values.append(_finite(total_log_prob(begun, rows, aim, there.options)))
     best = [*both, begun][int(np.argmax(values))]

@@ -19,7 +19,7 @@ from .trials import Change, Effort, removals, try_merges
 SHARE = 0.35  # of the components too many that may go in one round
 PASSES = 2  # EM passes between rounds
 STEPS = 2  # local EM steps of a merge, after one on some rows
-SCREEN_ROWS = 750  # for that one, at most
+SCREEN_ROWS = 750  # at most, for that one
 PAIRS = 2  # merges tried for each component
 
 Merges = dict[tuple[int, ...], Change]

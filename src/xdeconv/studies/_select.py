@@ -262,8 +262,8 @@ def _with_groups(source: Source, options: dict[str, Any]) -> tuple[Source, dict[
 def _chosen(choosing: Choosing, source: Source, sizes: Sequence[int] | None, path: Any) -> Selection:
     """All trials, then the best number on all rows; Ctrl-C ends with what is finished."""
     try:
-        found = choosing.run_all(source.rows, source.dim) if sizes is None else choosing.run(sizes)
-        selection = _selection(found)
+        judgement = choosing.run_all(source.rows, source.dim) if sizes is None else choosing.run(sizes)
+        selection = _selection(judgement)
         return replace(selection, result=choosing.last(source, selection.best))
     except KeyboardInterrupt:
         saved = "" if path is None else f"; the same call resumes from {path}"
@@ -273,19 +273,19 @@ def _chosen(choosing: Choosing, source: Source, sizes: Sequence[int] | None, pat
         return replace(_selection(choosing.judgement()), interrupted=True)
 
 
-def _selection(found: Judgement) -> Selection:
+def _selection(judgement: Judgement) -> Selection:
     """The table of what is judged."""
-    scores, counted = found.scores(), found.criterion in ("bic", "aic")
-    away, error = found.differences()
-    own = np.sqrt(np.maximum(np.diag(found.verdict.covariance), 0.0))
+    scores, counted = judgement.scores(), judgement.criterion in ("bic", "aic")
+    away, error = judgement.differences()
+    own = np.sqrt(np.maximum(np.diag(judgement.verdict.covariance), 0.0))
     records = []
-    for i, k in enumerate(sorted(found.trials)):
-        folds = tuple(trial.score for trial in found.trials[k])
-        seconds = sum(trial.seconds for trial in found.trials[k])
+    for i, k in enumerate(sorted(judgement.trials)):
+        folds = tuple(trial.score for trial in judgement.trials[k])
+        seconds = sum(trial.seconds for trial in judgement.trials[k])
         errors = (None, None) if counted else (float(own[i]), float(error[i]))
         apart = scores[i] - scores.min() if counted else away[i]
         records.append(Record(k, float(scores[i]), errors[0], seconds, folds, float(apart), errors[1]))
-    return Selection(found.criterion, tuple(records), found.rule)
+    return Selection(judgement.criterion, tuple(records), judgement.rule)
 
 
 def _text(value: Any) -> str:

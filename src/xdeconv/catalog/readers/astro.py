@@ -48,7 +48,7 @@ def _refuse_streams(file: Any, path: Path) -> None:
 
 
 def astropy_table(table: Any, name: str) -> MemoryTable:
-    """An astropy table, masked or not, Quantities too; without columns of several numbers a row or of coordinates."""
+    """An astropy table, masked or not, Quantities too; without columns of several numbers per row or of coordinates."""
     import pyarrow as pa
 
     flat = [column for column in table.colnames if is_flat(table[column])]

@@ -113,10 +113,10 @@ def _layout(path: str) -> tuple[int, dict[str, _Place]]:
 def _layout_of(path: str, changed: int, size: int) -> tuple[int, dict[str, _Place]]:
     """The same of a file as it was when last changed: it is asked for once for every block of rows."""
     with _file(path) as file:
-        found = _columns(file, path)
+        columns = _columns(file, path)
         places = {name: _Place(c.dataset.name, c.field, None if c.mask is None else c.mask.name, c.unit)
-                  for name, c in found.items()}  # fmt: skip
-        return len(next(iter(found.values())).dataset), places
+                  for name, c in columns.items()}  # fmt: skip
+        return len(next(iter(columns.values())).dataset), places
 
 
 def _file(path: str) -> Any:
@@ -130,10 +130,10 @@ def _file(path: str) -> Any:
 def _columns(file: Any, path: str) -> dict[str, _Column]:
     """Columns by name: those of vaex if there are any, else of a compound dataset, else one-dimensional datasets."""
     try:
-        found = _vaex(file) or _compound(file, path) or _flat(file, path)
-        for name, column in found.items():
+        columns = _vaex(file) or _compound(file, path) or _flat(file, path)
+        for name, column in columns.items():
             _refuse_elsewhere(file, path, name, column)
-        return found
+        return columns
     except (RuntimeError, KeyError, TypeError, AttributeError) as problem:
         raise ReadError(f"{path} is damaged: {problem}") from problem
 

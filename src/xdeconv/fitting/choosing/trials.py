@@ -161,10 +161,10 @@ class Choosing:
 
     def run_all(self, rows: int, d: int) -> Judgement:
         """Trials where nobody says which numbers: up to what the rows may bear, then halfway to the best."""
-        found = self.run(ladder(rows, d))
-        while finer := between(self.done, found.best):
-            found = self.run(finer)
-        return found
+        judgement = self.run(ladder(rows, d))
+        while finer := between(self.done, judgement.best):
+            judgement = self.run(finer)
+        return judgement
 
     def judgement(self) -> Judgement:
         """What is known so far, all finished numbers judged by the same rows."""
@@ -239,13 +239,13 @@ def chosen_components(fit: Callable[..., FitResult], source: Source, settings: M
     criterion = usual_criterion(source)
     parts, _ = parts_of(source, criterion, min(FOLDS, source.rows), HELD_OUT, settings["seed"])
     choosing = Choosing(fit, settings, parts, criterion, usual_rule(criterion))
-    found = choosing.run_all(source.rows, source.dim)
-    top, how = max(found.trials), "cross-validation" if criterion == "cv" else "rows held out"
-    note = f"{found.best} of 1 to {top} components chosen by {how}, within one standard error of the best"
-    if found.best == top and top > 1:
+    judgement = choosing.run_all(source.rows, source.dim)
+    top, how = max(judgement.trials), "cross-validation" if criterion == "cv" else "rows held out"
+    note = f"{judgement.best} of 1 to {top} components chosen by {how}, within one standard error of the best"
+    if judgement.best == top and top > 1:
         note += "; it is the most that was tried: more may be better (xd.select tries any)"
     log.info(note)
-    return found.best, note
+    return judgement.best, note
 
 
 def refuse_named(source: Source, method: Any) -> None:

@@ -118,11 +118,11 @@ class _Noise:
         """The logarithm of noise plus a typical covariance, in units of the latter, as vectors (n, T)."""
         inverse = np.linalg.inv(np.linalg.cholesky(typical))
         size = len(typical) * (len(typical) + 1) // 2
-        found = np.empty((len(self.part), size), dtype=np.float32)
+        logarithms = np.empty((len(self.part), size), dtype=np.float32)
         for start in range(0, len(self.part), ROWS):
             some = np.arange(start, min(start + ROWS, len(self.part)))
-            found[some] = _flat(_logarithm(inverse @ (self.covariances(some) + typical) @ inverse.T))
-        return found
+            logarithms[some] = _flat(_logarithm(inverse @ (self.covariances(some) + typical) @ inverse.T))
+        return logarithms
 
 
 def _typical(view: View) -> Array | None:
@@ -253,7 +253,7 @@ class _Solver:
     draws: Draws
 
     def __call__(self, group: Array) -> Array:
-        order, waiting, found = [group[:0]], [(group, np.inf)], [np.empty(0)]
+        order, waiting, probabilities = [group[:0]], [(group, np.inf)], [np.empty(0)]
         while waiting:
             some, before = waiting.pop()
             near = _Near.of(self.noise.covariances(some), self.typical)
@@ -268,8 +268,8 @@ class _Solver:
                 waiting.append((some[far], wide))
                 some, p = some[~far], p[~far]
             order.append(some)
-            found.append(p)
-        p = np.concatenate(found)
+            probabilities.append(p)
+        p = np.concatenate(probabilities)
         return p[np.argsort(np.concatenate(order))][np.argsort(np.argsort(group))]
 
     def _trusted(self, near: _Near) -> _Trust | None:
@@ -335,5 +335,5 @@ def _compared(right: Array, close: Array, weight: Array) -> Array:
     order = np.argsort(right)
     below = np.cumsum(weight[order])
     place = np.minimum(np.searchsorted(below, PROBED), len(below) - 1)
-    found = np.array([weight[close <= level].sum() for level in right[order][place]])
-    return found / below[place] - 1
+    weights = np.array([weight[close <= level].sum() for level in right[order][place]])
+    return weights / below[place] - 1

@@ -105,7 +105,7 @@ class Selecting(ABC):
         seed : int
             Of the draws.
         fewest : int, default 32768
-            Draws of a batch, at least.
+            At least so many draws of a batch.
 
         Returns
         -------

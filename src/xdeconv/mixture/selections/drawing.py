@@ -70,7 +70,7 @@ class Drawn(Chances):
     seed : int
         Of the draws.
     fewest : int, default 32768
-        Draws of a batch, at least.
+        At least so many draws of a batch.
     remembered : dict
         Draws by the batch that they are of.
     """
