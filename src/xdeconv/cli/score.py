@@ -80,9 +80,8 @@ def log_likelihoods(mixture: Mixture, place: dict[str, Any]) -> PerBatch:
 
         try:
             log_prob = mixture.log_prob(batch, **place)
-            return {
-                COLUMN: log_prob if mixture.selection is None else log_prob - np.log(mixture.kept_probability(batch))
-            }
+            kept = 0.0 if mixture.selection is None else np.log(mixture.kept_probability(batch))
+            return {COLUMN: log_prob - kept}
         except NoDensity as problem:  # raised again where rows are counted
             return {COLUMN: np.where(np.arange(batch.n) == problem.row, np.nan, 0.0)}
 

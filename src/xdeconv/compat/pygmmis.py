@@ -1,6 +1,6 @@
 """What users of pygmmis write: a GMM that fit(gmm, data, ...) fills in place, a Background, and sel_callback.
 
-Fits continue until less than 0.1 nat is left, whatever ``tol`` says; ``oversampling`` and ``cutoff`` have no meaning here.
+Fits continue until less than 0.1 nat is left, whatever ``tol`` says; ``oversampling`` and ``cutoff`` mean nothing here.
 """
 
 from __future__ import annotations
