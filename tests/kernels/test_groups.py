@@ -104,8 +104,11 @@ def test_poisoned_memory_does_not_matter(monkeypatch):
     clean, _ = both(p, groups, 2)
 
     def poisoned(numbers, dtype):
-        return np.full(numbers, np.nan if dtype.kind == "f" else 2**30, dtype)
+        memory = fresh(numbers, dtype)
+        memory.view(np.uint8)[:] = 0xFF  # NaN, and -1
+        return memory
 
+    fresh = cpu._memory
     monkeypatch.setattr(cpu, "_memory", poisoned)
     again, _ = both(p, groups, 2)
     assert torch.equal(clean.stats.packed, again.stats.packed)

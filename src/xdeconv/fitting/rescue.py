@@ -32,21 +32,22 @@ def refuse_trouble(after: State, loglik: float, single: bool) -> None:
     """Raise NumericalTrouble unless likelihood and parameters are sound; in float32 singular counts as unsound."""
     if not np.isfinite(loglik):
         raise NumericalTrouble("the likelihood is not finite")
-    log_weights, means, V = after.parameters()
-    if not bool(means.isfinite().all() & V.isfinite().all() & ~log_weights.isnan().any()):
+    log_weights, means, V = (tensor.detach().cpu().numpy() for tensor in after.parameters())
+    if not (np.isfinite(means).all() and np.isfinite(V).all() and not np.isnan(log_weights).any()):
         raise NumericalTrouble("a parameter is not finite")
-    slack = (0.0 if single else ALMOST_SINGULAR) * V.diagonal(dim1=-2, dim2=-1)
-    widened = (V + torch.diag_embed(slack.clamp(min=1e-300))).cpu()
+    variances = np.diagonal(V, axis1=-2, axis2=-1)
+    widened, place = V.copy(), range(V.shape[-1])
+    widened[:, place, place] += np.maximum((0.0 if single else ALMOST_SINGULAR) * variances, 1e-300)
     try:
-        np.linalg.cholesky(widened.numpy())
+        np.linalg.cholesky(widened)
     except np.linalg.LinAlgError as problem:
-        failed = int(torch.linalg.cholesky_ex(widened).info.argmax())
+        failed = int(torch.linalg.cholesky_ex(torch.from_numpy(widened)).info.argmax())
         raise NumericalTrouble(f"the covariance of component {failed} is not positive definite") from problem
-    variances = V.diagonal(dim1=-2, dim2=-1)
-    whole = whole_variance(after)
-    gone = (variances > 0) & (variances < COLLAPSED * torch.where(whole > NOTHING, whole, 1.0))  # 1: a constant column
-    if bool(gone.any()):
-        raise NumericalTrouble(f"component {int(gone.nonzero()[0, 0])} has shrunk to nothing")
+    weights = np.exp(log_weights)
+    whole = weights @ variances + weights @ np.square(means - weights @ means)
+    gone = (variances > 0) & (variances < COLLAPSED * np.where(whole > NOTHING, whole, 1.0))  # 1: a constant column
+    if gone.any():
+        raise NumericalTrouble(f"component {int(np.argwhere(gone)[0, 0])} has shrunk to nothing")
 
 
 def whole_variance(state: State) -> torch.Tensor:

@@ -106,7 +106,7 @@ def accumulate_groups(
 
     m, workers = means.shape[1], threads()
     log_weights, means, covariances = (t.detach().double().flatten(0, 1) for t in (log_weights, means, covariances))
-    components, _, whitening = _components(log_weights, means, covariances, rows.batch, rows.kind)
+    components, _, whitening = _components(log_weights, means, covariances, rows.batch, rows.kind, False)
     work = Work(rows, groups, components, m, _memory, SHARES if workers > 1 else 1)
     together("kernel", work.run, min(workers, work.workers))
     totals = np.array([groups.total, work.loglik.sum()])
@@ -154,7 +154,7 @@ class _Run:
         worth = d >= BOUND_DIMENSION and k >= (BOUND_DENSITIES if cheap else BOUND_COMPONENTS)
         bounded = skip and worth and not projected and not batch.shared
         self.kind, self.k, self.n = kind, k, n
-        self.components, pivots, self.whitening = _components(log_weights, means, covariances, batch, kind)
+        self.components, pivots, self.whitening = _components(log_weights, means, covariances, batch, kind, bounded)
         self.how = numba_memory.steps(kind, want, skip, bounded), numba_memory.shape(kind, want, skip, bounded)
         empty = batch.x.new_empty(0)
         S = batch.x.new_empty(0, 1) if batch.shared else batch.x.new_zeros(p, 1) if batch.noise is None else batch.noise
@@ -231,11 +231,16 @@ def _stats(totals: np.ndarray, sums: np.ndarray, whitening: np.ndarray | None, k
 
 
 def _components(
-    log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, kind: Kind
+    log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, kind: Kind, bounded: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Tables of components (whole groups of W lines) and of half the log pivots of V (k, d), and the shared L^-1."""
+    """Tables of components (whole groups of W lines) and of half the log pivots of V (k, d), and the shared L^-1.
+
+    The pivots are zeros where nothing reads them.
+    """
+    from .blocks import Blocked
+
     dtype, offset, matrix, whitening = np.dtype(f"f{kind.bits // 8}"), log_weights.numpy(), covariances.numpy(), None
-    pivots = _half_logs(_cholesky(matrix))
+    pivots = _half_logs(_cholesky(matrix)) if bounded or isinstance(kind, Blocked) else np.zeros(means.shape)
     if kind.noise == "shared":
         L = _cholesky(matrix + batch.covariance().double().numpy())
         matrix = whitening = inverse(L)

@@ -51,27 +51,30 @@ def loop(bits: int) -> Callable[..., None]:
                 rows = min(shape.tile, starts[group + 1] - first)
                 blocks = -(-rows // W)
                 _call(steps.groups_of_table, table_at, index_at + 4 * first, rows, at.rows, 0, at.work)
-                for i in range(blocks * W):
-                    place = first + min(i, rows - 1)
-                    state[CONSTANT, i] = constants[index[place]]
-                    state[SHARE, i] = weight[place] if i < rows else 0
-                    state[CUT, i] = background[place] + constants[index[place]]
-                    state[LARGEST, i] = state[CUT, i]
+                for i in range(rows):
+                    constant = constants[index[first + i]]
+                    state[CONSTANT, i] = constant
+                    state[SHARE, i] = weight[first + i]
+                    state[CUT, i] = state[LARGEST, i] = background[first + i] + constant
+                for i in range(rows, blocks * W):
+                    state[SHARE, i] = 0
+                    state[CUT, i] = state[LARGEST, i] = state[CUT, rows - 1]
                 for j in range(m):
                     component = components_at + j * shape.component_bytes
                     _call(steps.joint_of_rows, at.rows, blocks, component, at.joint + j * line_bytes, 0, at.work)
                 _call(steps.largest, at.joint, m, blocks, at.state, 0, 0)
                 for i in range(blocks * W):
-                    if state[LARGEST, i] == -np.inf:
-                        state[LARGEST, i] = 0
-                    state[TOTAL, i] = math.exp(state[CUT, i] - state[LARGEST, i])
+                    state[LARGEST, i] = 0 if state[LARGEST, i] == -np.inf else state[LARGEST, i]
+                    state[TOTAL, i] = 0
+                _call(steps.exponentials, at.state + CUT * line_bytes, 1, blocks, at.state, 0, 0)
                 _call(steps.exponentials, at.joint, m, blocks, at.state, 0, 0)
                 _call(steps.logarithms, blocks, at.state, 0, 0, 0, 0)
-                for i in range(blocks * W):
-                    if i < rows:
-                        loglik[group] += state[SHARE, i] * (np.float64(state[NORM, i]) - state[CONSTANT, i])
-                    if state[TOTAL, i] > 0:  # a row that has no density at all tells nothing of its components
-                        state[SHARE, i] /= state[TOTAL, i]
+                total = 0.0
+                for i in range(rows):
+                    total += state[SHARE, i] * (np.float64(state[NORM, i]) - state[CONSTANT, i])
+                loglik[group] += total
+                for i in range(blocks * W):  # a row that has no density at all tells nothing of its components
+                    state[SHARE, i] /= state[TOTAL, i] if state[TOTAL, i] > 0 else 1
                     state[CUT, i] = 0
                 for j in range(m):
                     line, lanes = at.joint + j * line_bytes, at.lanes + j * shape.sums_bytes

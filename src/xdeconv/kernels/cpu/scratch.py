@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,6 +21,7 @@ from .tiles import compiled as compiled_plain
 
 WINDOW = 4096  # rows that are sorted by their noise, and whose sums are added up in the kernel's type
 LEVELS, PATTERNS = 256, 16  # of noise and of missing values that the sorting tells apart
+LINE = 64  # bytes of a cache line
 LOG_PROB, LOG_JOINT, SUMS = range(3)
 
 
@@ -139,22 +141,17 @@ def shape(kind: Kind, want: int, skip: bool, bounded: bool) -> Shape:
 
 def scratch(kind: Kind, k: int, new: Callable[[int, np.dtype], np.ndarray], components: np.ndarray) -> Scratch:
     """Scratch memory from ``new(numbers, dtype)``, which may return anything: nothing is read before it is written."""
-    lines, W = kind.lines(k), kind.width
-
-    def numbers(*shape: int) -> np.ndarray:
-        return new(math.prod(shape), np.dtype(f"f{kind.bits // 8}")).reshape(shape)
-
-    def indices(size: int) -> np.ndarray:
-        return new(size, np.dtype(np.int32))
-
+    lines, W, number = kind.lines(k), kind.width, np.dtype(f"f{kind.bits // 8}")
+    whole, address = np.dtype(np.int32), np.dtype(np.int64)
+    shapes = [
+        (STATES, TILE), (kind.tile, kind.row_numbers), (kind.tile * kind.slots,), (k, TILE), (kind.tile * kind.slots,),
+        (TILE,), (lines, kind.component_numbers), (kind.d, W), (kind.d, W), (kind.d,), (lines,),
+        (k, kind.sums, kind.lanes), (WINDOW,), (WINDOW,), (LEVELS * PATTERNS + 1,), (max(TILE, lines),),
+        (TILE + 2 * W,), (TILE,), (1,), (len(HEADER),), (kind.room if isinstance(kind, Blocked) else 1,),
+    ]  # fmt: skip
     memory = Scratch(
-        numbers(STATES, TILE), numbers(kind.tile, kind.row_numbers), numbers(kind.tile * kind.slots), numbers(k, TILE),
-        numbers(kind.tile * kind.slots), numbers(TILE), numbers(lines, kind.component_numbers),
-        numbers(kind.d, W), numbers(kind.d, W), numbers(kind.d), numbers(lines), numbers(k, kind.sums, kind.lanes),
-        indices(WINDOW), indices(WINDOW), indices(LEVELS * PATTERNS + 1), indices(max(TILE, lines)),
-        indices(TILE + 2 * W), indices(TILE), new(1, np.dtype(np.int64)),
-        new(len(HEADER), np.dtype(np.int64)), numbers(kind.room if isinstance(kind, Blocked) else 1),
-    )  # fmt: skip
+        *_pieces(list(zip(shapes, [number] * 12 + [whole] * 6 + [address] * 2 + [number], strict=True)), new)
+    )
     memory.every[:] = np.arange(len(memory.every))
     memory.lanes[:] = 0
     if isinstance(kind, Blocked):
@@ -162,6 +159,16 @@ def scratch(kind: Kind, k: int, new: Callable[[int, np.dtype], np.ndarray], comp
         memory.work[:] = _header(kind, memory.room.ctypes.data)
         return memory._replace(bound=components)
     return memory
+
+
+def _pieces(
+    wanted: list[tuple[tuple[int, ...], np.dtype]], new: Callable[[int, np.dtype], np.ndarray]
+) -> list[np.ndarray]:
+    """Arrays of some shapes and types in one piece of memory, each at a cache line."""
+    sizes = [-(-math.prod(shape) * dtype.itemsize // LINE) * LINE for shape, dtype in wanted]
+    memory = new(sum(sizes), np.dtype(np.uint8))
+    starts = itertools.accumulate(sizes, initial=0)
+    return [np.ndarray(shape, dtype, memory, start) for (shape, dtype), start in zip(wanted, starts, strict=False)]
 
 
 def _header(kind: Blocked, room: int) -> list[int]:
