@@ -8,6 +8,7 @@ own (:func:`xdeconv.kernels.accumulate_groups`), so that a pass of all starts is
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,8 +26,10 @@ from .trials import em_step
 PAIRS = 100_000  # of row and component that a pass of all starts may cost
 MOST_STARTS = 24
 SAME = 0.1  # nats: of starts that are no further apart, one is enough
+ALIKE = 0.25  # of a component's width, and as much of the logarithms of widths and weights: nothing lies between
 HEATS = ((20, 8), (40, 3))  # passes, and how many starts continue after them
 LOOK = 5  # passes after which starts that are out of the running go
+ARRIVED = 1.0  # nats that the last look gained: with less, a search need not be made again
 CLOSE = 20.0  # nats behind the best that say nothing yet
 CATCH_UP = 4.0  # times what it has just gained that a start may be behind
 
@@ -65,19 +68,40 @@ def contest(
     parts = zip(*(start(number) for number in range(count)), strict=True)
     parameters = Parameters(*(torch.stack(tensors) for tensors in parts))
     rows = kernels.for_groups(batch, parameters.d, options)
-    before = parameters.log_weights.new_full((count,), -torch.inf, device="cpu")
-    for number, (passes, most) in enumerate(HEATS):
+    nothing = torch.full((count,), -torch.inf, dtype=torch.float64)
+    field = _Field(parameters, nothing, -nothing)
+    for passes, most in HEATS:
         for _ in range(passes // LOOK):
-            if len(parameters.means) == 1 and number:
-                break
-            parameters, before = _look(parameters, before, rows, aim)
-        parameters, before = (parameters.pick(list(range(len(before)))[:most]), before[:most])
-    return [Parameters(*tensors) for tensors in zip(*parameters, strict=True)]
+            if not field.decided(rows.batch):
+                field = _look(field, rows, aim)
+        field = field.pick(torch.arange(min(most, len(field.value))))
+    return [Parameters(*tensors) for tensors in zip(*field.parameters, strict=True)]
 
 
-def _look(parameters: Parameters, before: Tensor, rows: kernels.RowsForGroups, aim: Aim) -> tuple[Parameters, Tensor]:
-    """Starts after some passes that are still in the running, the best first, and their values; all had one before."""
-    total, n = float(rows.batch.total_weight()), rows.batch.n
+class _Field(NamedTuple):
+    """Starts, their values (s,) and what these have just gained (s,), the best first."""
+
+    parameters: Parameters
+    value: Tensor
+    gained: Tensor
+
+    def decided(self, batch: Batch) -> bool:
+        """Whether one is left that has come so far that a search can begin."""
+        return len(self.value) == 1 and float(self.gained[0]) < ARRIVED * _nat(batch)
+
+    def pick(self, some: Tensor) -> _Field:
+        """Some of them."""
+        return _Field(self.parameters.pick(some.to(self.parameters.means.device)), self.value[some], self.gained[some])
+
+
+def _nat(batch: Batch) -> float:
+    """What a nat is in the unit of weights, which may be any."""
+    return float(batch.total_weight()) / batch.n
+
+
+def _look(field: _Field, rows: kernels.RowsForGroups, aim: Aim) -> _Field:
+    """Starts after some passes that are still in the running, the best first."""
+    parameters, total = field.parameters, float(rows.batch.total_weight())
     groups = _all_rows(rows.batch, parameters)
     for _ in range(LOOK):
         before_step = parameters
@@ -85,14 +109,31 @@ def _look(parameters: Parameters, before: Tensor, rows: kernels.RowsForGroups, a
         parameters = em_step(parameters, sums, total, aim)
         groups = groups if rows.batch.background is None else _all_rows(rows.batch, parameters)
     loglik = sums.loglik.cpu() + aim.log_density(before_step)  # those of the last step are not known yet
-    value, best = torch.where(loglik.isfinite(), loglik, -torch.inf).sort(descending=True, stable=True)
-    nat = total / n  # weights may have any unit
-    behind, gained = ((value[0] - value).nan_to_num(0.0), (value - before[best]).nan_to_num(0.0))
-    running = behind < torch.maximum(CATCH_UP * gained, torch.tensor(CLOSE * nat))
-    apart = value.diff(prepend=value.new_full((1,), torch.inf)).abs()
-    unlike = torch.maximum(apart, gained) > SAME * nat  # two may meet on their ways
-    chosen = best[running & unlike]
-    return parameters.pick(chosen.to(parameters.means.device)), value[running & unlike]
+    value = torch.where(loglik.isfinite(), loglik, -torch.inf)
+    now = _Field(parameters, value, (value - field.value).nan_to_num(0.0)).pick(
+        value.argsort(descending=True, stable=True)
+    )
+    return now.pick(_running(now, _nat(rows.batch)).nonzero()[:, 0])
+
+
+def _running(field: _Field, nat: float) -> Tensor:
+    """Which starts (s,) may still win, and are not on the way of one that is better."""
+    behind = (field.value[0] - field.value).nan_to_num(0.0)
+    near = behind < torch.maximum(CATCH_UP * field.gained, torch.tensor(CLOSE * nat))
+    apart = field.value.diff(prepend=field.value.new_full((1,), torch.inf)).abs()
+    unlike = torch.maximum(apart, field.gained) > SAME * nat  # two may meet on their ways
+    return near & unlike & ~_alike(field.parameters)
+
+
+def _alike(parameters: Parameters) -> Tensor:
+    """Which starts (s,) have their components where the start before them has its own: they climb the same hill."""
+    widths = parameters.covariances.diagonal(dim1=-2, dim2=-1).sqrt()
+    numbers = torch.cat([widths.log(), parameters.log_weights[..., None]], 2)
+    away = (parameters.means[1:, :, None] - parameters.means[:-1, None]) / widths[:-1, None]
+    other = numbers[1:, :, None] - numbers[:-1, None]
+    near = torch.cat([away, other], 3).abs().amax(3) < ALIKE
+    alike = near.any(1).all(1) & near.any(2).all(1)
+    return torch.cat([alike.new_zeros(1), alike]).cpu()
 
 
 def heat(parameters: Parameters, rows: kernels.RowsForGroups, passes: int, most: int, aim: Aim) -> Parameters:
