@@ -6,11 +6,10 @@ import torch
 
 import xdeconv as xd
 from xdeconv.catalog import hipparcos
-from xdeconv.fitting.initial import Start, start_mixture
+from xdeconv.fitting.initial import Ground, Start
 from xdeconv.kernels.parameters import Parameters
 from xdeconv.mixture._mixture import Mixture
 from xdeconv.rows.batch import Batch
-from xdeconv.rows.data import ArraySource
 from xdeconv.search import exploring
 from xdeconv.search.aim import Aim
 from xdeconv.search.broad import MOST_COMPONENTS, explore_broadly, fits
@@ -31,10 +30,13 @@ def projected(n=3000, seed=0):
     return Batch.from_arrays(TRUTH.sample(n, seed=seed, noise=noise, projection=R), noise, R)
 
 
-def at_random(batch, number):
-    rng = np.random.default_rng(number)
-    start = Mixture(np.full(5, 0.2), rng.normal(size=(5, 2)), np.stack([np.eye(2)] * 5))
-    return Parameters(*start.tensors("cpu"))
+def at_random(batch):
+    def start(number):
+        rng = np.random.default_rng(number)
+        mixture = Mixture(np.full(5, 0.2), rng.normal(size=(5, 2)), np.stack([np.eye(2)] * 5))
+        return Parameters(*mixture.tensors("cpu"))
+
+    return start
 
 
 def test_broad_trials_are_for_projected_rows_and_few_components():
@@ -60,11 +62,12 @@ def test_velocities_of_stars_end_higher_than_by_trials_with_the_others_held(monk
     sky = sky[np.sort(np.random.default_rng(0).permutation(len(sky))[:5000])]
     batch, aim = Batch.from_arrays(sky.x, sky.noise, sky.projection), Aim(xd.Prior(w=4.0))
 
-    def start(rows, number):
-        return Parameters(*start_mixture(ArraySource(rows), 8, Start(), 20 + number, torch.ones(3)).tensors("cpu"))
+    def starts(rows):
+        ground = Ground.of(rows, Start(), torch.ones(3))
+        return lambda number: Parameters(*ground.mixture(8, 20 + number).tensors("cpu"))
 
     def value():
-        found = exploring.explore(batch, 8, start, Moves(), np.random.default_rng(2), aim)
+        found = exploring.explore(batch, 8, starts, Moves(), np.random.default_rng(2), aim)
         return Climb.of(found.parameters, batch, aim).further(200).value
 
     broad = value()

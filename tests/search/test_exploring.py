@@ -98,11 +98,11 @@ def test_searches_that_end_alike_are_not_recombined(monkeypatch):
     monkeypatch.setattr(exploring, "PARENT_ROWS", 500)
     monkeypatch.setattr(exploring, "SAME", 50.0)  # the parents' rows differ
     monkeypatch.setattr(exploring, "pruned", lambda *_: pytest.fail("both are the same"))
-    found = explore(batch, 3, lambda rows, number: truth, Moves(starts=2), np.random.default_rng(0))
+    found = explore(batch, 3, lambda rows: lambda number: truth, Moves(starts=2), np.random.default_rng(0))
     assert found.sound
     monkeypatch.setattr(exploring, "SAME", 0.0)
     with pytest.raises(pytest.fail.Exception):
-        explore(batch, 3, lambda rows, number: truth, Moves(starts=2), np.random.default_rng(0))
+        explore(batch, 3, lambda rows: lambda number: truth, Moves(starts=2), np.random.default_rng(0))
 
 
 def finite(parameters):
@@ -118,7 +118,7 @@ def test_a_start_that_cannot_be_judged_is_left_out(monkeypatch):
         exploring, "pruned", lambda both, *a: prune(both, *a) if finite(both) else pytest.fail("joined")
     )
     broken = truth._replace(log_weights=torch.full((3,), torch.nan, dtype=torch.float64))
-    found = explore(batch, 3, lambda rows, number: broken if number == 1 else truth, Moves(starts=4),
+    found = explore(batch, 3, lambda rows: lambda number: broken if number == 1 else truth, Moves(starts=4),
                     np.random.default_rng(0))  # fmt: skip
     assert found.sound
     assert total_log_prob(found.parameters, batch) > total_log_prob(truth, batch)
@@ -135,7 +135,7 @@ def test_searches_side_by_side_find_the_same_for_any_number_of_threads(monkeypat
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
         try:
-            return explore(batch, 3, lambda rows, number: alike, Moves(starts=4), np.random.default_rng(0))
+            return explore(batch, 3, lambda rows: lambda number: alike, Moves(starts=4), np.random.default_rng(0))
         finally:
             torch.set_num_threads(before)
 
@@ -153,7 +153,7 @@ def test_long_searches_are_made_in_float32_unless_it_is_too_coarse(monkeypatch):
     monkeypatch.setattr(
         exploring, "_recombined", lambda there, *_: kinds.append(there.pool.dtype) or Found(truth, 0, 0.0)
     )
-    explore(batch, 3, lambda rows, number: truth, Moves(), np.random.default_rng(0))
+    explore(batch, 3, lambda rows: lambda number: truth, Moves(), np.random.default_rng(0))
     assert kinds == [torch.float32]
     assert not single.worth_single(batch.to(dtype=torch.float32), 3)
     far = Batch.from_arrays((batch.x.T + 1e6).numpy(), np.full((batch.n, 2), 0.1))  # where float32 has steps of 0.06
@@ -161,5 +161,5 @@ def test_long_searches_are_made_in_float32_unless_it_is_too_coarse(monkeypatch):
     monkeypatch.setattr(
         exploring, "_recombined", lambda there, *_: kinds.append(there.pool.dtype) or Found(moved, 0, 0.0)
     )
-    explore(far, 3, lambda rows, number: moved, Moves(), np.random.default_rng(0))
+    explore(far, 3, lambda rows: lambda number: moved, Moves(), np.random.default_rng(0))
     assert kinds[1:] == [torch.float32, torch.float64]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -13,9 +14,10 @@ from .. import kernels
 from ..methods import EM
 from ..mixture._mixture import Mixture
 from ..rows.batch import Batch
-from ..rows.data import ArraySource, Source
+from ..rows.data import Source
+from .kmeans import DISTANCE_ROWS, Clusters, Points, grouped_sum, kmeans
 
-__all__ = ["Start", "start_mixture"]
+__all__ = ["Ground", "Start", "start_mixture"]
 SAMPLE_ROWS = 1 << 17  # rows that first centres are chosen from
 NARROW = 0.1  # of a coordinate's spread
 NEAR_ROWS = 3000  # rows among which nearest ones are looked for
@@ -23,7 +25,6 @@ NEAR_ASKED = 600  # of them, whose nearest one is looked for
 NEAREST = 0.01  # of the largest: what a coordinate's distance between near rows counts at least
 LEAST_NOISE = 0.01  # of a coordinate's typical noise variance: EM widens what is narrower by less than that a pass
 MOST_NOISE = 0.9  # of a cluster's variance in any direction that may be taken for noise
-DISTANCE_ROWS = 1 << 14  # rows of one (n, k) matrix of distances
 GAUSSIAN_PASSES = 50
 
 
@@ -70,18 +71,6 @@ class Start:
                 raise ValueError(f"{name} of Start must be a whole number of at least 1, got {value!r}")
 
 
-@dataclass
-class _Clusters:
-    """Running centres (k, d) and how often each coordinate of each was seen (k, d)."""
-
-    centers: Tensor
-    counts: Tensor
-    totals: Tensor = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.totals = torch.zeros_like(self.counts[:, 0])
-
-
 def start_mixture(source: Source, k: int, start: Start, seed: int, scale: Tensor) -> Mixture:
     """The first mixture for a source in a frame.
 
@@ -103,28 +92,69 @@ def start_mixture(source: Source, k: int, start: Start, seed: int, scale: Tensor
     Mixture
         In the frame.
     """
-    if k > source.rows:
-        raise ValueError(f"{k} components need at least as many rows, there are {source.rows}")
-    sample = source.sample(SAMPLE_ROWS, seed).plain()
-    gaussian = fit_gaussian(sample) if sample.projection is not None else None
-    rows, weight = latent_rows(sample, gaussian)
-    source = ArraySource(Batch(x=rows.T.contiguous(), weight=weight, missing=sample.missing and gaussian is None))
-    center, spread = moments(rows, weight)
-    metric = (spread if start.coordinates == "scaled" else 1 / scale.to(spread)).clamp(min=1e-300)
-    rng = np.random.default_rng([seed, 0x5EED])
-    first = _choose(rows, weight, k, metric, rng, plus=start.centers == "kmeans++")
-    clusters = _Clusters(torch.where(first.isnan(), center, first), torch.zeros_like(first))
-    if start.centers == "kmeans":
-        _kmeans(source, clusters, start, seed, metric, rng, rows)
-    mixture = _describe(clusters, start, rows, weight, spread, scale, metric)
-    if sample.noise is None or gaussian is not None:
-        return mixture
-    if start.covariances == "narrow":
-        seen = np.maximum(mixture.covariances, np.diag(LEAST_NOISE * _typical_noise(sample)))
-        return Mixture(mixture.weights, mixture.means, seen)
-    if start.covariances != "clusters":
-        return mixture
-    return Mixture(mixture.weights, mixture.means, _without_noise(mixture.covariances, mean_noise(sample)))
+    return Ground.of(source.sample(SAMPLE_ROWS, seed), start, scale).mixture(k, seed)
+
+
+@dataclass(frozen=True)
+class Ground:
+    """Rows that starts are made for, in a frame, and what all starts for them share.
+
+    rows (n, d) and weight (n,) are latent, ``points`` the same in the metric of k-means, ``spread`` (d,) theirs.
+    """
+
+    sample: Batch
+    start: Start
+    scale: Tensor
+    rows: Tensor
+    weight: Tensor
+    spread: Tensor
+    points: Points
+
+    @classmethod
+    def of(cls, sample: Batch, start: Start, scale: Tensor) -> Ground:
+        """From rows in a frame whose coordinates were divided by ``scale``."""
+        sample = sample.plain()
+        gaussian = fit_gaussian(sample) if sample.projection is not None else None
+        rows, weight = latent_rows(sample, gaussian)
+        center, spread = moments(rows, weight)
+        metric = (spread if start.coordinates == "scaled" else 1 / scale.to(spread)).clamp(min=1e-300)
+        return cls(sample, start, scale, rows, weight, spread, Points.of(rows, weight, center, metric))
+
+    def mixture(self, k: int, seed: int) -> Mixture:
+        """A start of k components, in the frame."""
+        if k > len(self.rows):
+            raise ValueError(f"{k} components need at least as many rows, there are {len(self.rows)}")
+        start, rng = self.start, np.random.default_rng([seed, 0x5EED])
+        chosen = _choose(self.points, self.weight, k, rng, plus=start.centers == "kmeans++")
+        clusters = Clusters(self.points.out_of(self.points.x[:, chosen].T), torch.ones_like(self.weight[:k]))
+        if start.centers == "kmeans":
+            clusters = kmeans(self.points, clusters.centers, start.epochs, start.batch_rows, seed, rng)
+        counts = clusters.weights + 1e-3 * clusters.weights.sum() / k  # an empty cluster keeps a small chance
+        return Mixture.from_tensors(counts / counts.sum(), clusters.centers, self._covariances(clusters.centers))
+
+    def _covariances(self, centers: Tensor) -> Tensor:
+        """Covariances (k, d, d) of components at some centres."""
+        k, d = centers.shape
+        if self.start.covariances == "clusters":
+            return self._without_noise(_scatter(self.rows, self.weight, centers, self.spread, self.points))
+        if self.start.covariances == "identity":
+            variances = 1 / self.scale.to(self.spread) ** 2
+        else:
+            variances = self._narrow if self.start.covariances == "narrow" else self.spread**2 / k ** (2 / d)
+        return torch.diag_embed(variances).expand(k, d, d)
+
+    @cached_property
+    def _narrow(self) -> Tensor:
+        """Variances (d,), a tenth of the spread or less where rows come in clumps, but as wide as noise lets grow."""
+        narrow = (NARROW * self.spread * _nearness(self.rows, self.spread)).square()
+        if self.sample.noise is None or self.sample.projection is not None:
+            return narrow
+        return torch.maximum(narrow, LEAST_NOISE * _typical_noise(self.sample))
+
+    def _without_noise(self, V: Tensor) -> Tensor:
+        if self.sample.noise is None or self.sample.projection is not None:
+            return V
+        return torch.from_numpy(_without_noise(V.cpu().numpy(), mean_noise(self.sample))).to(V)
 
 
 def mean_noise(batch: Batch) -> np.ndarray:
@@ -136,9 +166,9 @@ def mean_noise(batch: Batch) -> np.ndarray:
     return total / np.maximum(both, 1.0)
 
 
-def _typical_noise(batch: Batch) -> np.ndarray:
+def _typical_noise(batch: Batch) -> Tensor:
     """The median variance (p,) of the noise of rows."""
-    return batch.variances().double().median(1).values.cpu().numpy()
+    return batch.variances().double().median(1).values
 
 
 def _without_noise(V: np.ndarray, N: np.ndarray) -> np.ndarray:
@@ -195,89 +225,24 @@ def fit_gaussian(batch: Batch) -> Mixture:
     return method.mixture(state)
 
 
-def _choose(rows: Tensor, weight: Tensor, k: int, metric: Tensor, rng: np.random.Generator, plus: bool) -> Tensor:
+def _choose(points: Points, weight: Tensor, k: int, rng: np.random.Generator, plus: bool) -> list[int]:
     """k rows: at random, or one after the other with probability proportional to the squared distance (k-means++)."""
-    chance = weight.cpu().numpy() * (~rows.isnan()).any(1).cpu().numpy()
+    chance = weight.cpu().numpy()
+    if points.seen is not None:
+        chance = chance * points.seen.any(0).cpu().numpy()
     enough = int((chance > 0).sum())
     if enough < k:
         raise ValueError(f"{k} components need as many rows with something observed and weight above 0: {enough}")
     if not plus:
-        return rows[torch.from_numpy(rng.choice(len(rows), size=k, replace=False, p=chance / chance.sum()))]
-    chosen = [int(rng.choice(len(rows), p=chance / chance.sum()))]
-    nearest = torch.full((len(rows),), torch.inf, dtype=torch.float64, device=rows.device)
+        return rng.choice(len(chance), size=k, replace=False, p=chance / chance.sum()).tolist()
+    chosen = [int(rng.choice(len(chance), p=chance / chance.sum()))]
+    nearest = np.full(len(chance), np.inf)
     for _ in range(k - 1):
-        center = rows[chosen[-1]].nan_to_num(0.0)[None]
-        nearest = torch.minimum(nearest, _distances(rows, center, metric)[:, 0])
-        odds = chance * nearest.clamp(min=0).cpu().numpy()
+        nearest = np.minimum(nearest, points.distances(chosen[-1]).cpu().numpy())
+        odds = chance * nearest
         odds = odds if odds.sum() > 0 else chance
-        chosen.append(int(rng.choice(len(rows), p=odds / odds.sum())))
-    return rows[chosen]
-
-
-def _distances(rows: Tensor, centers: Tensor, metric: Tensor) -> Tensor:
-    """Squared distances (n, k) over what is observed, a coordinate's unit being ``metric``."""
-    seen = (~rows.isnan()).double()
-    x, c = rows.nan_to_num(0.0) / metric, centers / metric
-    return (x * x).sum(1, keepdim=True) - 2 * x @ c.T + seen @ (c * c).T
-
-
-def nearest_center(rows: Tensor, centers: Tensor, metric: Tensor) -> Tensor:
-    """Index (n,) of the nearest centre of each row."""
-    middle = centers.mean(0)
-    parts = [_distances(part - middle, centers - middle, metric).argmin(1) for part in rows.split(DISTANCE_ROWS)]
-    return torch.cat(parts)
-
-
-def _kmeans(
-    source: Source, clusters: _Clusters, start: Start, seed: int, metric: Tensor,
-    rng: np.random.Generator, sample: Tensor,
-) -> None:  # fmt: skip
-    """Minibatch k-means: each centre is the running mean of the rows that came to it; empty ones try new rows."""
-    arranged = source.arranged(min(start.batch_rows, source.rows), seed)
-    for epoch in range(start.epochs):
-        for batch in arranged.batches(epoch):
-            rows, weight = latent_rows(batch, None)
-            _absorb(clusters, rows, weight, nearest_center(rows, clusters.centers, metric))
-        empty = (clusters.totals == 0).nonzero()[:, 0]
-        if len(empty) and epoch < start.epochs - 1:
-            fresh = sample[torch.from_numpy(rng.integers(len(sample), size=len(empty)))]
-            clusters.centers[empty] = torch.where(fresh.isnan(), clusters.centers[empty], fresh)
-
-
-def _absorb(clusters: _Clusters, rows: Tensor, weight: Tensor, nearest: Tensor) -> None:
-    seen = (~rows.isnan()).double() * weight[:, None]
-    away = (rows - clusters.centers[nearest]).nan_to_num(0.0) * seen
-    k = len(clusters.centers)
-    clusters.counts += grouped_sum(seen, nearest, k)
-    clusters.totals += grouped_sum(weight[:, None], nearest, k)[:, 0]
-    clusters.centers += grouped_sum(away, nearest, k) / clusters.counts.clamp(min=1e-300)
-
-
-def grouped_sum(values: Tensor, group: Tensor, groups: int) -> Tensor:
-    """Sums (groups, c) of the rows (n, c) of each group, the same bits every time on any device."""
-    total = values.new_zeros(groups, values.shape[1])
-    if not values.is_cuda:
-        return total.index_add_(0, group, values)
-    for part, whose in zip(values.split(DISTANCE_ROWS), group.split(DISTANCE_ROWS), strict=True):
-        total += torch.nn.functional.one_hot(whose, groups).to(values.dtype).T @ part
-    return total
-
-
-def _describe(
-    clusters: _Clusters, start: Start, rows: Tensor, weight: Tensor, spread: Tensor, scale: Tensor, metric: Tensor
-) -> Mixture:  # fmt: skip
-    k, d = clusters.centers.shape
-    if start.covariances == "identity":
-        V = torch.diag_embed(1 / scale.to(spread) ** 2).expand(k, d, d)
-    elif start.covariances == "narrow":
-        V = torch.diag_embed((NARROW * spread * _nearness(rows, spread)).square()).expand(k, d, d)
-    elif start.covariances == "scaled":
-        V = torch.diag_embed(spread**2 / k ** (2 / d)).expand(k, d, d)
-    else:
-        V = _scatter(rows, weight, clusters.centers, spread, metric)
-    counts = clusters.totals if start.centers == "kmeans" else torch.ones_like(clusters.totals)
-    counts = counts + 1e-3 * counts.sum() / k  # an empty cluster keeps a small chance
-    return Mixture.from_tensors(counts / counts.sum(), clusters.centers, V)
+        chosen.append(int(rng.choice(len(chance), p=odds / odds.sum())))
+    return chosen
 
 
 def _nearness(rows: Tensor, spread: Tensor) -> Tensor:
@@ -303,10 +268,10 @@ def _nearest_other(rows: Tensor, asked: Tensor) -> Tensor:
     return distance.argmin(1)
 
 
-def _scatter(rows: Tensor, weight: Tensor, centers: Tensor, spread: Tensor, metric: Tensor) -> Tensor:
+def _scatter(rows: Tensor, weight: Tensor, centers: Tensor, spread: Tensor, points: Points) -> Tensor:
     """Covariance of each cluster (k, d, d), shrunk by d + 1 rows' worth of the data's variance over k^(2/d)."""
     k, d = centers.shape
-    nearest = nearest_center(rows, centers, metric)
+    nearest = points.nearest(points.into(centers))
     seen = (~rows.isnan()).double()
     away = (rows - centers[nearest]).nan_to_num(0.0)
     sums = rows.new_zeros(k, d * d)

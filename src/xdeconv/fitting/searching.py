@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from torch import Tensor
@@ -23,7 +25,7 @@ from .beside.carried import Carried
 from .beside.completed import completed
 from .beside.excess import excess_start
 from .full_pass import score_of
-from .initial import SAMPLE_ROWS, start_mixture
+from .initial import SAMPLE_ROWS, Ground
 from .state import FitState
 from .workspace import Workspace
 
@@ -40,11 +42,12 @@ def explored(workspace: Workspace, restart: int) -> tuple[Mixture, int | None]:
     carried = workspace.carried
     pool = _pool(workspace, np.random.default_rng([seed, 0]), carried)
 
-    def start(rows: Batch, number: int) -> Parameters:
-        return Parameters(*_start(workspace, ArraySource(rows), seed + 31 * number).tensors(plan.device))
+    def starts(rows: Batch) -> Callable[[int], Parameters]:
+        make = _starts(workspace, ArraySource(rows), seed)
+        return lambda number: Parameters(*make(seed + 31 * number).tensors(plan.device))
 
     rng = np.random.default_rng([seed, 1])
-    best = explore(pool, plan.components, start, plan.moves, rng, _aim(workspace, pool, carried), plan.options)
+    best = explore(pool, plan.components, starts, plan.moves, rng, _aim(workspace, pool, carried), plan.options)
     best = from_first(best.on("cpu"), plan.device)
     if not best.sound:
         return made_by_first(lambda: _plain_start(workspace, seed), plan.device), None
@@ -71,16 +74,17 @@ def _as_mixture(parameters: Parameters, workspace: Workspace) -> Mixture:
 
 def _plain_start(workspace: Workspace, seed: int) -> Mixture:
     """A start that nothing has been moved in."""
-    return _start(workspace, _whole(workspace), seed)
+    return _starts(workspace, _whole(workspace), seed)(seed)
 
 
-def _start(workspace: Workspace, source: Source, seed: int) -> Mixture:
-    plan = workspace.plan
+def _starts(workspace: Workspace, source: Source, seed: int) -> Callable[[int], Mixture]:
+    """Makes starts for a source, or for a sample of it, from their seeds."""
+    plan, sample = workspace.plan, source.sample(SAMPLE_ROWS, seed)
     if plan.background is not None and plan.start.centers == "kmeans" and not _projected(workspace):
-        sample = source.sample(SAMPLE_ROWS, seed)
-        return with_share(excess_start(sample, plan.components, seed, FIRST_SHARE), plan.background)
-    begun = start_mixture(source, plan.components, plan.start, seed, workspace.frame.scale)
-    return with_share(begun, plan.background)
+        begun = partial(excess_start, sample, plan.components, FIRST_SHARE)
+    else:
+        begun = partial(Ground.of(sample, plan.start, workspace.frame.scale).mixture, plan.components)
+    return lambda seed: with_share(begun(seed), plan.background)
 
 
 def _projected(workspace: Workspace) -> bool:

@@ -57,7 +57,7 @@ def fits(pool: Batch, k: int) -> bool:
 
 
 def explore_broadly(
-    start: Callable[[Batch, int], Parameters],
+    starts: Callable[[Batch], Callable[[int], Parameters]],
     pool: Batch,
     k: int,
     moves: Moves,
@@ -69,8 +69,8 @@ def explore_broadly(
 
     Parameters
     ----------
-    start : callable
-        Makes a mixture for some rows; the number tells one start from another.
+    starts : callable
+        Makes mixtures for some rows; a number tells one start from another.
     pool : Batch
         Rows, of which at most ROWS are looked at.
     k : int
@@ -89,7 +89,7 @@ def explore_broadly(
     Found
     """
     rows, part = _some(pool, ROWS, rng, aim)
-    begun = contest(lambda number: start(rows, number), rows, k, min(moves.starts, STARTS), part, options)[0]
+    begun = contest(starts(rows), rows, k, min(moves.starts, STARTS), part, options)[0]
     best = first = Climb.of(begun, rows, part, options).further(RACE + LAST)
     if best.value == -np.inf:
         return Found(begun, 0, 0.0, sound=bool(np.isfinite(total_log_prob(begun, rows, part, options))))

@@ -39,15 +39,15 @@ CHILD_SWEEPS = 4
 FEW_STARTS = 2
 SAME = 1.0  # nats: searches whose results are no further apart have ended at the same place
 
-Start = Callable[[Batch, int], Parameters]
-"""Makes a mixture for some rows; the number tells one start from another."""
+Starts = Callable[[Batch], Callable[[int], Parameters]]
+"""Makes mixtures for some rows; a number tells one start from another."""
 Task = Callable[[np.random.Generator], Found]
 
 
 def explore(
     pool: Batch,
     k: int,
-    start: Start,
+    starts: Starts,
     moves: Moves,
     rng: np.random.Generator,
     aim: Aim = ANY,
@@ -55,9 +55,9 @@ def explore(
 ) -> Found:
     """The best mixture found from ``moves.starts`` starts; fewer where all would see the same rows."""
     if fits(pool, k):
-        return explore_broadly(start, pool, k, moves, rng, aim, options)
+        return explore_broadly(starts, pool, k, moves, rng, aim, options)
     there = _Rows(pool, rng.permutation(pool.n), max(PARENT_ROWS, ROWS_EACH * k), aim, options)
-    begun = _starts(there, start, k, moves)
+    begun = _starts(there, starts, k, moves)
     if worth_single(pool, k):
         best = _recombined(there.single(), begun, k, moves, rng)
         if best.sound and agree(best.parameters, pool, aim, options):
@@ -119,13 +119,13 @@ class _Rows:
         return each(jobs, lambda job: job())
 
 
-def _starts(there: _Rows, start: Start, k: int, moves: Moves) -> list[Parameters]:
+def _starts(there: _Rows, starts: Starts, k: int, moves: Moves) -> list[Parameters]:
     """Where searches begin: one start on rows of its own each, or the best of many where all see the same rows."""
     if there.all(1) and moves.starts > 1:
-        return contest(partial(start, there.pool), there.pool, k, FEW_STARTS, there.aim, there.options)
+        return contest(starts(there.pool), there.pool, k, FEW_STARTS, there.aim, there.options)
     parts = [there.part(number, 1) for number in range(max(1, moves.starts))]
     return [
-        em_passes(start(rows, number), rows, FIRST_PASSES, aim, there.options)
+        em_passes(starts(rows)(number), rows, FIRST_PASSES, aim, there.options)
         for number, (rows, aim) in enumerate(parts)
     ]
 

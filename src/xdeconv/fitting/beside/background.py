@@ -100,6 +100,6 @@ def held_out_beside(held_out: Source | None, background: Background | None) -> S
 def with_share(mixture: Mixture, background: Background | None) -> Mixture:
     """A mixture to start from, as a fit carries it: its background is that of the rows, if there is one."""
     if background is None:
-        return mixture.with_(background=None)
+        return mixture if mixture.background is None else mixture.with_(background=None)
     share = mixture.background_weight if mixture.background is not None else FIRST_SHARE
     return mixture.with_(background=Rows(), background_weight=share)

@@ -24,7 +24,7 @@ SHARES = (0.02, 0.1, 0.4)  # of the rows that a component may get as it comes
 PASSES = 20
 
 
-def excess_start(batch: Batch, k: int, seed: int, share: float) -> Mixture:
+def excess_start(batch: Batch, k: int, share: float, seed: int) -> Mixture:
     """A mixture of k components for rows that carry a background, with weights, in the coordinates of the batch."""
     rng = np.random.default_rng([seed, 0xBE51DE])
     rows = batch.rows(torch.from_numpy(rng.permutation(batch.n)[:ROWS]).to(batch.device))
