@@ -87,8 +87,8 @@ def test_a_prior_counts_and_weights_sum_to_one():
 
 def test_a_climb_may_be_interrupted_and_tells_its_own_value():
     batch, aim = projected(500), Aim(xd.Prior(w=0.1))
-    whole = Climb.of(at_random(batch, 0), batch, aim).further(25)
-    parts = Climb.of(at_random(batch, 0), batch, aim).further(9).further(16)
+    whole = Climb.of(at_random(batch)(0), batch, aim).further(25)
+    parts = Climb.of(at_random(batch)(0), batch, aim).further(9).further(16)
     assert whole.value == parts.value
     assert torch.equal(whole.parameters.means, parts.parameters.means)
     value = total_log_prob(whole.parameters, batch) + float(aim.log_density(whole.parameters))

@@ -10,7 +10,7 @@ from xdeconv.fitting.initial import Start, start_mixture
 from xdeconv.kernels.parameters import Parameters
 from xdeconv.rows.batch import Batch
 from xdeconv.rows.data import ArraySource
-from xdeconv.search.contest import HEATS, LOOK, MOST_STARTS, contest
+from xdeconv.search.contest import HEATS, LOOK, MOST_STARTS, _alike, contest
 from xdeconv.search.passes import em_passes
 from xdeconv.search.sums import total_log_prob
 
@@ -70,7 +70,7 @@ def test_starts_that_are_far_behind_and_hardly_gain_go_early(monkeypatch):
     found = contest(lambda number: alike if number else good, batch, 3, 2)
     assert len(found) == 1
     torch.testing.assert_close(found[0].means, good.means, atol=0.2, rtol=0)
-    assert counted == [16] * 2 * LOOK + [1] * (HEATS[0][0] - 2 * LOOK)  # gains are known at the second look
+    assert counted == [16] * LOOK + [2] * LOOK  # one of those alike goes on; gains are known at the second look
 
 
 def test_starts_that_are_close_stay_to_the_end():
@@ -79,3 +79,26 @@ def test_starts_that_are_close_stay_to_the_end():
     found = contest(start_on(batch), batch, 3, 2)
     assert len(found) > 1
     assert total_log_prob(found[0], batch) - total_log_prob(found[-1], batch) < 20 + passes
+
+
+def test_of_starts_on_the_same_hill_the_best_goes_on(monkeypatch):
+    """Their values differ by many nats when their components are already where the others are."""
+    batch = rows(2000)
+    start = Parameters(*TRUTH.tensors())
+    counted, accumulate = [], kernels.accumulate_groups
+    monkeypatch.setattr(kernels, "accumulate_groups", lambda *a: counted.append(len(a[1])) or accumulate(*a))
+    near = [start._replace(means=start.means + 0.02 * number) for number in range(16)]
+    found = contest(lambda number: near[number], batch, 3, 2)
+    assert counted[:LOOK] == [16] * LOOK
+    assert counted[LOOK:] == [1] * len(counted[LOOK:])
+    assert len(found) == 1
+
+
+def test_starts_that_differ_in_one_component_are_not_alike():
+    start = Parameters(*TRUTH.tensors())
+    elsewhere = start._replace(means=start.means + torch.tensor([[0.0, 0.0], [0.0, 0.0], [0.4, 0.0]]))
+    wider = start._replace(covariances=start.covariances * torch.tensor([1.0, 1.0, 2.0]).view(3, 1, 1))
+    again = start.pick([2, 0, 1])
+    for other, alike in ((elsewhere, False), (wider, False), (again, True)):
+        both = Parameters(*(torch.stack(pair) for pair in zip(start, other, strict=True)))
+        assert _alike(both).tolist() == [False, alike]

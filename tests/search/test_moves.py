@@ -229,7 +229,7 @@ def test_a_search_that_leads_into_trouble_is_undone(monkeypatch):
 
 def test_a_start_that_no_search_can_judge_is_used_as_it_is(monkeypatch):
     def unsound(pool, k, start, moves, rng, prior, options):
-        return Found(Parameters(*(t * torch.nan for t in start(pool, 0))), 3, 0.0, sound=False)
+        return Found(Parameters(*(t * torch.nan for t in start(pool)(0))), 3, 0.0, sound=False)
 
     monkeypatch.setattr("xdeconv.fitting.searching.explore", unsound)
     X = grid_truth(5, seed=16).sample(500, seed=17)
