@@ -17,7 +17,7 @@ from ..rows.batch import Batch
 from ..rows.data import Source
 from .kmeans import DISTANCE_ROWS, Clusters, Points, grouped_sum, kmeans
 
-__all__ = ["Ground", "Start", "start_mixture"]
+__all__ = ["Start", "start_mixture"]
 SAMPLE_ROWS = 1 << 17  # rows that first centres are chosen from
 NARROW = 0.1  # of a coordinate's spread
 NEAR_ROWS = 3000  # rows among which nearest ones are looked for
