@@ -248,3 +248,8 @@ def test_xdgmm_takes_inflation():
     X, s = rows(2000, 11)
     model = xd.XDGMM(2, inflation=xd.Inflation()).fit(X, error=s)
     np.testing.assert_allclose(model.mixture_.inflation.factors, [[1.3, 1.3]], rtol=0.12)
+
+
+def test_jitter_is_a_list_of_groups():
+    with pytest.raises(ValueError, match="jitter must be a list of groups"):
+        xd.Inflation(by="survey", jitter=True)

@@ -233,6 +233,7 @@ REFUSED = {
     "are projections": {"selection": xd.Cut(0, above=0.0), "projection": np.ones((3, 1, 1))},
     "log_prior": {"selection": xd.Cut(0, above=0.0), "log_prior": np.zeros((3, 1))},
     "'g', and the data have no names": {"selection": xd.Cut("g", above=0.0)},
+    "returned nan for a row": {"selection": lambda X: np.where(abs(X[:, 0] - 0.4) < 0.15, 1.0, np.nan)},  # elsewhere
 }
 
 
@@ -241,6 +242,19 @@ def test_bad_selections_are_refused_before_any_work(text, monkeypatch):
     monkeypatch.setattr("xdeconv.fitting._fit.run", lambda *_: pytest.fail("work was done"))
     with pytest.raises(ValueError, match=text):
         xd.fit([[0.5], [0.4], [0.3]], 1, error=[0.1], **REFUSED[text])
+
+
+def test_rows_that_were_not_kept_are_named_by_their_places():
+    rows = np.linspace(1.0, 2.0, 200)[:, None]
+    rows[[150, 160]] = 0.0
+    with pytest.raises(ValueError, match=r"row 150 \(and 1 more\) would not have been kept by selection=g > 0.5"):
+        xd.fit(rows, 1, error=[0.1], labels=["g"], validation=0.4, selection=xd.Cut("g", above=0.5))
+
+
+def test_a_function_that_fails_says_whose_it_is():
+    with pytest.raises(IndexError) as raised:
+        xd.fit(PLAIN["X"], 1, error=PLAIN["error"], selection=lambda X: X["g"] > 0)
+    assert "selection=" in raised.value.__notes__[0]
 
 
 def test_the_estimator_takes_it():

@@ -63,11 +63,13 @@ def gathered(
     kept = choose_selection(selection, mixture, source, labels, beside)
     if kept is not None and wider is not None:
         raise ValueError("selection= and inflation= cannot be fitted together: a cut was made with the errors as they "
-                         "are quoted")  # fmt: skip
+                         "are quoted, and rows scatter by others. Fit the factors to rows that were not cut, and give "
+                         "them as inflate= of xd.open")  # fmt: skip
+    refuse_all_rejected(kept, source, labels)
     source, held_out = hold_out(source, validation, seed)
     source.look_around()
     held_out = held_out_grouped(held_out_beside(held_out, beside), wider)
-    refuse_all_rejected(kept, source, held_out)
+    refuse_all_rejected(kept, None if isinstance(validation, Real) else held_out, labels)
     if held_out is not None:
         log.info("%s rows to fit, %s rows held out", f"{source.rows:,}", f"{held_out.rows:,}")
     return Gathered(source, held_out, beside, facts, wider, kept)

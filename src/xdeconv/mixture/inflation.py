@@ -9,7 +9,7 @@ widths only by groups that have none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -57,6 +57,8 @@ class Inflation:
             object.__setattr__(self, "bins", checked_edges(self.bins))
         if self.bins is not None and self.by is None:
             raise ValueError("Inflation(bins=...) needs by=, the column that they cut")
+        if isinstance(self.jitter, (bool, str)) or not isinstance(self.jitter, Iterable):
+            raise ValueError(f"jitter must be a list of groups, as by= has them, got {self.jitter!r}")
         object.__setattr__(self, "jitter", tuple(self.jitter))
         if self.jitter and self.by is None:
             raise ValueError(

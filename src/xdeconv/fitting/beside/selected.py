@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from ...kernels.parameters import Parameters
 from ...kernels.stats import Stats
 from ...mixture._mixture import Mixture
 from ...mixture.background import Background, Rows
-from ...mixture.selections.contract import Chances, Population, Selecting, refuse_rejected
+from ...mixture.selections.contract import Chances, Population, Selecting, rejection
 from ...mixture.selections.given import as_selecting
 from ...rows.batch import Batch
 from ...rows.data import ArraySource, Source
@@ -85,13 +85,29 @@ def choose_selection(
     return chosen
 
 
-def refuse_all_rejected(selection: Selecting | None, *sources: Source | None) -> None:
-    """Refuse rows that the selection would have rejected, in order."""
-    for source in sources if selection is not None else ():
-        first = 0
-        for batch in source.arranged(None, 0).batches(0) if source is not None else ():
-            refuse_rejected(selection, batch.to("cpu", torch.float64), first)  # type: ignore[arg-type]
-            first += batch.n
+BEYOND, SOME = 3.0, 1024  # times as far from the middle as rows are, that a function is tried at
+
+
+def refuse_all_rejected(selection: Selecting | None, source: Source | None, labels: Any = None) -> None:
+    """Refuse rows that the selection would have rejected, by their places, and a function that fails beside them."""
+    if selection is None or source is None:
+        return
+    at, first, count = 0, -1, 0
+    for batch in source.arranged(None, 0).batches(0):
+        rows = batch.to("cpu", torch.float64)
+        if at == 0:
+            selection.probability(_beyond(rows.rows(slice(0, SOME))))
+        gone = (selection.probability(rows) <= 0).nonzero()[:, 0]
+        first = at + int(gone[0]) if first < 0 and len(gone) else first
+        at, count = at + batch.n, count + len(gone)
+    if count:
+        raise rejection(selection, first, count, labels or source.labels)
+
+
+def _beyond(batch: Batch) -> Batch:
+    """Rows further out, where draws may fall."""
+    middle = batch.x.nanmean(1, keepdim=True)
+    return replace(batch, x=middle + BEYOND * (batch.x - middle))
 
 
 LITTLE = 1e-3  # of what it stands for, that is kept: too little to be corrected for

@@ -90,7 +90,11 @@ class Completeness(Selecting):
         return torch.from_numpy(self._checked(X, error)).to(batch.device)
 
     def _checked(self, X: Array, error: Array) -> Array:
-        found = self.function(X, error) if _takes_errors(self.function) else self.function(X)
+        try:
+            found = self.function(X, error) if _takes_errors(self.function) else self.function(X)
+        except Exception as problem:
+            problem.add_note(f"This was raised by the function given for selection=, for an array of rows {X.shape}.")
+            raise
         try:
             chance = np.asarray(found).astype(np.float64)
         except (TypeError, ValueError) as problem:

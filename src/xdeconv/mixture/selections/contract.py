@@ -286,10 +286,14 @@ def refuse_rejected(selection: Selecting, batch: Batch, first: int = 0) -> None:
     """Refuse rows that the selection itself would have rejected; ``first`` is the number of the first one."""
     gone = selection.probability(batch) <= 0
     if bool(gone.any()):
-        row, count = first + int(gone.nonzero()[0, 0]), int(gone.sum())
-        more = "" if count == 1 else f" (and {count - 1} more)"
-        raise ValueError(f"row {row}{more} would not have been kept by selection={selection.told()}: it must be the "
-                         "one that made the table; drop these rows, or mend it")  # fmt: skip
+        raise rejection(selection, first + int(gone.nonzero()[0, 0]), int(gone.sum()))
+
+
+def rejection(selection: Selecting, row: int, count: int, labels: Sequence[str] | None = None) -> ValueError:
+    """What is said of rows that the selection itself would have rejected, by the first of them."""
+    more = "" if count == 1 else f" (and {count - 1} more)"
+    return ValueError(f"row {row}{more} would not have been kept by selection={selection.told(labels)}: it must be the "
+                      "one that made the table; drop these rows, or mend it")  # fmt: skip
 
 
 def standard_errors(batch: Batch) -> Tensor:
