@@ -10,7 +10,7 @@ from xdeconv.fitting.initial import Ground, Start
 from xdeconv.kernels.parameters import Parameters
 from xdeconv.mixture._mixture import Mixture
 from xdeconv.rows.batch import Batch
-from xdeconv.search import exploring
+from xdeconv.search import broad, exploring
 from xdeconv.search.aim import Aim
 from xdeconv.search.broad import MOST_COMPONENTS, explore_broadly, fits
 from xdeconv.search.moves import Moves
@@ -93,3 +93,25 @@ def test_a_climb_may_be_interrupted_and_tells_its_own_value():
     assert torch.equal(whole.parameters.means, parts.parameters.means)
     value = total_log_prob(whole.parameters, batch) + float(aim.log_density(whole.parameters))
     assert whole.value == pytest.approx(value, abs=1e-6)
+
+
+def test_what_each_parent_has_right_comes_together(monkeypatch):
+    """Two starts, each with one cluster cut in two and two others taken together, which EM alone does not mend."""
+    c = np.array([[0, 0], [6, 0], [12, 0], [0, 8], [6, 8], [12, 8]], dtype=float)
+    astray = [[c[0] - 0.3, c[0] + 0.3, (c[1] + c[2]) / 2, *c[3:]], [*c[:3], c[3] - 0.3, c[3] + 0.3, (c[4] + c[5]) / 2]]
+    truth = Mixture(np.full(6, 1 / 6), c, np.stack([0.5 * np.eye(2)] * 6))
+    rng = np.random.default_rng(0)
+    R, noise = rng.normal(size=(900, 2, 2)), np.full((900, 2), 0.05)
+    batch = Batch.from_arrays(truth.sample(900, seed=0, noise=noise, projection=R), noise, R)
+    monkeypatch.setattr(broad._Broad, "_moved", lambda *_: None)
+
+    def start(number):
+        means, V = np.array(astray[number]), np.stack([np.eye(2)] * 6)
+        return Parameters(*Mixture(np.full(6, 1 / 6), means, V).tensors("cpu"))
+
+    def away(starts):
+        found = explore_broadly(lambda _: start, batch, 6, Moves(starts=starts), np.random.default_rng(0)).parameters
+        return np.abs(found.means.numpy()[:, None] - c).max(2).min(0).max()
+
+    assert away(starts=1) > 1.0
+    assert away(starts=2) < 0.5

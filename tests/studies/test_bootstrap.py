@@ -7,7 +7,7 @@ import xdeconv as xd
 from xdeconv.fitting._fit import fit
 from xdeconv.mixture._mixture import Mixture
 from xdeconv.rows.batch import Batch
-from xdeconv.studies._bootstrap import Bootstrap, bootstrap, distances, matched
+from xdeconv.studies._bootstrap import Bootstrap, bootstrap, matched
 
 TRUTH = Mixture(
     [0.5, 0.3, 0.2], [[-6.0, 0.0], [6.0, 0.0], [0.0, 8.0]], [np.eye(2), np.diag([2.0, 0.5]), np.eye(2)],
@@ -111,14 +111,6 @@ def test_matching_tells_same_centres_apart_by_their_widths():
     a = Mixture([0.5, 0.5], np.zeros((2, 1)), [[[1.0]], [[9.0]]])
     b = Mixture([0.1, 0.9], np.zeros((2, 1)), [[[8.0]], [[1.1]]])
     np.testing.assert_array_equal(matched(b, a).weights, [0.9, 0.1])
-
-
-def test_distances():
-    np.testing.assert_allclose(np.diagonal(distances(TRUTH, TRUTH)), 0.0, atol=1e-12)
-    unit = [Mixture([1.0], [[m]], [[[v]]]) for m, v in ((0.0, 1.0), (2.0, 1.0), (0.0, 4.0), (0.0, 0.0))]
-    assert distances(unit[0], unit[1])[0, 0] == pytest.approx(0.5)
-    assert distances(unit[0], unit[2])[0, 0] == pytest.approx(0.5 * np.log(2.5 / 2))
-    assert np.isfinite(distances(unit[0], unit[3])).all()
 
 
 # Interrupts, refusals, pictures

@@ -131,7 +131,7 @@ class Search:
         first = value = self._value(parameters, loglik)
         moved = 0
         for sweep in range(self._sweeps()):
-            tell(f"searching: sweep {sweep + 1} of at most {self._sweeps()}, {moved} moves so far")
+            tell(f"searching: sweep {sweep + 1} of at most {self._sweeps()}, moves so far: {moved}")
             fresh = not self.splits
             chosen = self._sweep(parameters)
             if not chosen and fresh:

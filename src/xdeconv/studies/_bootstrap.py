@@ -20,6 +20,7 @@ from ..fitting.progress import describe_epoch
 from ..methods import EM
 from ..mixture._mixture import Mixture, refuse_no_mixture
 from ..mixture.coordinates import Coordinate
+from ..mixture.distances import bhattacharyya
 from ..rows.data import ArraySource
 from .bands import LEVELS, Band, checked_grid, checked_levels
 from .trials import show_trials
@@ -27,7 +28,6 @@ from .undetermined import log_widths, undetermined
 
 log = logging.getLogger("xdeconv")
 Array = np.ndarray
-SINGULAR = 1e-12  # of the mean covariance: added where components are compared, so that none is singular
 OWN = ("components", "checkpoint", "validation")  # of fit's arguments, not for a bootstrap
 
 
@@ -281,25 +281,10 @@ def matched(mixture: Mixture, to: Mixture) -> Mixture:
     >>> matched(b, to=a).weights
     array([0.4, 0.6])
     """
-    order = linear_sum_assignment(distances(to, mixture))[1]
+    apart = bhattacharyya(to.means, to.covariances, mixture.means, mixture.covariances)
+    order = linear_sum_assignment(apart)[1]
     weights, means, V = (a[order] for a in (mixture.weights, mixture.means, mixture.covariances))
     return replace(mixture, weights=weights, means=means, covariances=V)
-
-
-def distances(a: Mixture, b: Mixture) -> Array:
-    """Bhattacharyya distances (k, l) between the components of two mixtures; no unit matters."""
-    scale = np.sqrt(np.einsum("kaa->a", a.covariances) + np.einsum("kaa->a", b.covariances) + 1e-300)
-    floor = SINGULAR * np.eye(a.d)
-    V, W = (m.covariances / scale[:, None] / scale + floor for m in (a, b))
-    log_det = np.linalg.slogdet(W)[1]
-
-    def row(j: int) -> Array:
-        middle, away = (V[j] + W) / 2, (a.means[j] - b.means) / scale
-        mahalanobis = np.einsum("ld,ld->l", away, np.linalg.solve(middle, away[..., None])[..., 0])
-        spread = np.linalg.slogdet(middle)[1] - (np.linalg.slogdet(V[j])[1] + log_det) / 2
-        return mahalanobis / 8 + spread / 2
-
-    return np.stack([row(j) for j in range(a.k)])
 
 
 def _draw(
