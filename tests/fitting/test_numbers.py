@@ -187,3 +187,17 @@ def test_no_row_is_dropped_when_float32_fails():
     result = xd.fit(X, 1, dtype="float32")
     assert result.loglik == pytest.approx(result.mixture.score(X), rel=1e-6)
     assert any("float64" in note for note in result.notes)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_component_without_width_that_noise_hides_stays_in_its_number_type(dtype):
+    """A singular covariance left float32, whose rows had nothing to do with it."""
+    rng = np.random.default_rng(0)
+    line = rng.normal(size=(2000, 1)) * np.array([[1.0, 0.3, -0.7]])
+    error = rng.uniform(0.3, 1.0, size=line.shape)
+    singular = np.outer([1.0, 0.3, -0.7], [1.0, 0.3, -0.7])
+    start = xd.Mixture([0.5, 0.5], [[0.1] * 3, [-0.1] * 3], [singular, singular])
+    result = xd.fit(line + error * rng.normal(size=line.shape), mixture=start, error=error, dtype=dtype, epochs=5)
+    assert not [note for note in result.notes if "float64" in note]
+    assert len(result.history) > 1
+    assert np.isfinite(result.loglik)

@@ -184,7 +184,7 @@ def _search(desk: Desk, remarks: list[str]) -> int:
 
 
 def _refuse_trouble(workspace: Workspace, after: Any, loglik: float, past: list[Epoch]) -> None:
-    refuse_trouble(after, loglik, workspace.single)
+    refuse_trouble(after, loglik)
     if workspace.single and past and workspace.method.ascends and workspace.plan.batch_rows is None:
         refuse_fall(past[-1].loglik, loglik)
 

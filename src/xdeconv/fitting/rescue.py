@@ -28,8 +28,12 @@ class NumericalTrouble(ArithmeticError):
     """A pass met NaN, a covariance that is not positive definite, or a likelihood that fell."""
 
 
-def refuse_trouble(after: State, loglik: float, single: bool) -> None:
-    """Raise NumericalTrouble unless likelihood and parameters are sound; in float32 singular counts as unsound."""
+def refuse_trouble(after: State, loglik: float) -> None:
+    """Raise NumericalTrouble unless likelihood and parameters are sound.
+
+    A singular covariance is sound where the likelihood is finite: noise may hide that a component has no width in some
+    direction. Parameters are float64 whatever rows are, so that float32 says nothing else of them.
+    """
     if not np.isfinite(loglik):
         raise NumericalTrouble("the likelihood is not finite")
     log_weights, means, V = (tensor.detach().cpu().numpy() for tensor in after.parameters())
@@ -37,7 +41,7 @@ def refuse_trouble(after: State, loglik: float, single: bool) -> None:
         raise NumericalTrouble("a parameter is not finite")
     variances = np.diagonal(V, axis1=-2, axis2=-1)
     widened, place = V.copy(), range(V.shape[-1])
-    widened[:, place, place] += np.maximum((0.0 if single else ALMOST_SINGULAR) * variances, 1e-300)
+    widened[:, place, place] += np.maximum(ALMOST_SINGULAR * variances, 1e-300)
     try:
         np.linalg.cholesky(widened)
     except np.linalg.LinAlgError as problem:
