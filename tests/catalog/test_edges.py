@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import zipfile
+from decimal import Decimal
 
 import h5py
 import numpy as np
@@ -515,3 +516,36 @@ def test_a_file_without_units_beside_one_with_units_is_said(tmp_path):
     assert "b.parquet does not say the units of x, x_error" in source.notes[0]
     assert xd.open(tmp_path, ["x"], unit={"x": "mas", "x_error": "mas"}).notes == ()
     assert xd.open(tmp_path / "b.parquet", ["x"]).notes == ()
+
+
+WHOLE = [0, 1, 2, 3, 4, 5, 6, 2**53 + 1]
+NOT_NUMBERS = {
+    "whole": (pa.array(WHOLE), r"a.parquet, row 7 in row group 2: column x has the whole number 9007199254740993"),
+    "decimals": (pa.array([Decimal(w) for w in WHOLE]), r"a.parquet, row 7 in row group 2: column x has the whole"),
+    "large": (pa.array([Decimal(2**80 + w) for w in WHOLE]), r"a.parquet.*column x has a whole number of more than 64"),
+    "text": (pa.array(list("12345678")), r"a.parquet: column x is text, such as '1'"),
+    "lists": (pa.array([[1.0]] * 8), r"a.parquet: column x is of type list"),
+}
+
+
+@pytest.mark.parametrize("kind", NOT_NUMBERS)
+def test_what_is_not_a_number_is_said_with_its_file_and_row(kind, tmp_path):
+    values, said = NOT_NUMBERS[kind]
+    pq.write_table(pa.table({"x": values}), tmp_path / "a.parquet", row_group_size=3)
+    with pytest.raises(ValueError, match=said):
+        xd.open(tmp_path / "a.parquet", ["x"], error={"x": 0.1}).load()
+
+
+def test_decimals_are_numbers(tmp_path):
+    table = pa.table({"x": [Decimal("1.25"), None, Decimal("-3.5")], "n": [Decimal(1), None, Decimal(-4)]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    batch = xd.open(tmp_path / "a.parquet", ["x", "n"], error={"x": 0.1, "n": 0.1}).load().batch
+    np.testing.assert_array_equal(batch.x, [[1.25, np.nan, -3.5], [1.0, np.nan, -4.0]])
+
+
+def test_an_empty_name_is_not_the_folder_one_is_in(tmp_path, monkeypatch):
+    pq.write_table(pa.table({"x": [1.0]}), tmp_path / "a.parquet")
+    monkeypatch.chdir(tmp_path)
+    for name in ("", ["a.parquet", ""]):
+        with pytest.raises(FileNotFoundError, match="is empty"):
+            xd.open(name, ["x"])

@@ -141,6 +141,22 @@ def test_a_score_that_cannot_be_computed_is_refused(here, call):
     assert not (here / "scores.parquet").exists()
 
 
+@pytest.mark.parametrize("command", ["score", "posterior", "members"])
+def test_a_density_that_overflows_is_refused_with_its_row(here, call, command):
+    far = np.zeros(200)
+    far[150] = 1e200
+    table = pq.read_table(here / "rows.parquet")
+    table = table.set_column(table.column_names.index("y"), "y", pa.array(far))
+    pq.write_table(table, here / "far.parquet", row_group_size=60)
+    xd.Mixture([1.0], [[0.0, 0.0]], [np.eye(2)], labels=["x", "y"]).save(here / "round.safetensors")
+    options = [] if command == "score" else ["-o", "answers.parquet"]
+    code, out, err = call(command, "round.safetensors", "far.parquet", *options)
+    assert code == 1
+    assert out == ""
+    assert "row 150 of far.parquet has no density" in err
+    assert not (here / "answers.parquet").exists()
+
+
 # Files of options
 
 

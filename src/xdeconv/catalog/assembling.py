@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..rows.batch import packed_size
+from ..rows.tables import Inexact
 from .assembly_kernel import CONSTANT, DOUBLE, NOWHERE, SAME, SINGLE, assemble_into
 from .bad_rows import ROUNDING, SLACK
 from .expressions import Columns
@@ -62,7 +63,10 @@ def assemble(
     done = 0
     for part, length in zip(parts, lengths, strict=True):
         for first in range(0, length, STRIP):
-            strip = recipe.evaluate({name: column[first : first + STRIP] for name, column in part.items()})
+            try:
+                strip = recipe.evaluate({name: column[first : first + STRIP] for name, column in part.items()})
+            except Inexact as problem:
+                raise problem.later(done + first) from problem
             _strip(strip, kind, frame, x, noise, start, done + first, seen)
         done += length
     if kind == "shared" and n:

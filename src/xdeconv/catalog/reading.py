@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from ..rows.batch import Batch
+from ..rows.tables import Inexact
 from .assembling import Assembled, assemble, blank
 from .bad_rows import bad_rows, undefined
 from .blocks import Block, Part, gathered, join
@@ -120,6 +121,8 @@ class Reader:
                 position = np.arange(start, start + batch.num_rows)
                 yield Block({name: numbers(batch, name) for name in names}, number, position), batch
                 start += batch.num_rows
+        except Inexact as problem:
+            raise self._placed(problem.later(start), number) from problem
         except ReadError as problem:
             if not self.skip_bad_files:
                 raise
@@ -180,7 +183,7 @@ class Reader:
         return left if not len(bad) else left.take(np.delete(np.arange(block.n), bad))
 
     def _bad(self, block: Block) -> Array:
-        made = assemble(self.recipe, [block.columns])
+        made = self._assemble([block])
         bad, problem = bad_rows(self.recipe, block.columns, made.x, made.noise)
         if problem is None or self.drop:
             return np.flatnonzero(bad)
@@ -214,7 +217,23 @@ class Reader:
 
     def _assembled(self, blocks: Blocks, place: Place | None) -> Assembled:
         room = self.room(sum(block.n for block in blocks), place)
-        return assemble(self.recipe, [b.columns for b in blocks], place.frame if place else None, room)
+        return self._assemble(blocks, place.frame if place else None, room)
+
+    def _assemble(
+        self, blocks: Blocks, frame: Frame | None = None, room: tuple[Array, Array] | None = None, start: int = 0
+    ) -> Assembled:
+        try:
+            return assemble(self.recipe, [block.columns for block in blocks], frame, room, start)
+        except Inexact as problem:
+            places = [(block.piece, row) for block in blocks for row in block.position.tolist()]
+            piece, row = places[problem.row or 0]
+            raise self._placed(problem.later(row - (problem.row or 0)), piece) from problem
+
+    def _placed(self, problem: Inexact, number: int) -> ValueError:
+        """What is said of values that are not numbers, with the file that they are in."""
+        piece = self.table.pieces[number]
+        row = "" if problem.row is None else f", row {piece.first + problem.row}{within(piece)}"
+        return ValueError(f"{piece.file}{row}: {problem.what} {problem.why}")
 
     def room(self, rows: int, place: Place | None) -> tuple[Array, Array]:
         """Memory for the values and the noise of some rows, pinned where a GPU wants them."""
@@ -243,7 +262,7 @@ class Reader:
     def fill(self, block: Block, room: tuple[Array, Array], start: int) -> Batch:
         """The rows of a block, checked, in their place in a room for all rows, as a batch that is a view of it."""
         frame = self.place.frame if self.place else None
-        made = assemble(self.recipe, [block.columns], frame, room, start)
+        made = self._assemble([block], frame, room, start)
         if not block.checked:
             self._judged([block], made)
         return self.made(
@@ -284,7 +303,7 @@ class Reader:
     def _projected(self, blocks: Blocks) -> Batch:
         """Views of the features, with the directions that they are seen along."""
         columns: list[Columns] = [block.columns for block in blocks]
-        made = assemble(self.recipe, columns)
+        made = self._assemble(blocks)
         directions = [self.recipe.directions(part) for part in columns]
         batch = Batch(
             x=torch.from_numpy(made.x),

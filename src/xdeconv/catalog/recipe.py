@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..rows.grouping import Grouping
-from ..rows.tables import exact_floats
+from ..rows.tables import Inexact, exact_floats
 from .expressions import Columns
 from .latitudes import cosines
 from .transforms import Formula, Plain, Transform
@@ -66,8 +66,8 @@ def floats(values: Array, name: str) -> Array:
     """A column of numbers as float64; text, dates and whole numbers that a float cannot hold are refused by name."""
     if values.dtype.kind in "OUS":
         example = _example([text for text in values.tolist() if text is not None])
-        raise ValueError(f"column {name} is text{'' if example is None else f', such as {str(example)[:40]!r}'}, and a "
-                         "feature, an error or a weight must be a number")  # fmt: skip
+        such = "" if example is None else f", such as {str(example)[:40]!r}"
+        raise Inexact(f"column {name}", f"is text{such}, and a feature, an error or a weight must be a number")
     return exact_floats(values, f"column {name}")
 
 

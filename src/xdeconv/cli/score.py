@@ -47,7 +47,7 @@ def score(
     if per_row is not None:
         target_table(per_row, [model, *data, config], force, "--per-row")
     from ..mixture._mixture import load
-    from ..mixture.undefined import WHY, NoDensity
+    from ..mixture.undefined import NoDensity
 
     mixture = load(model)
     arguments = options.opening(
@@ -66,7 +66,7 @@ def score(
             write_appended(per_row, source, keep, log_likelihoods(mixture, place), seen=total.add)
             score = total.mean()
     except NoDensity as problem:
-        raise ValueError(f"row {problem.row} of {source.table.name} has no density: {WHY}") from problem
+        raise problem.within(source.table.name) from problem
     tell(f"{score:.6f}")
 
 
@@ -76,14 +76,8 @@ def log_likelihoods(mixture: Mixture, place: dict[str, Any]) -> PerBatch:
     def column(batch: Batch, _: Any) -> dict[str, np.ndarray]:
         import numpy as np
 
-        from ..mixture.undefined import NoDensity
-
-        try:
-            log_prob = mixture.log_prob(batch, **place)
-            kept = 0.0 if mixture.selection is None else np.log(mixture.kept_probability(batch))
-            return {COLUMN: log_prob - kept}
-        except NoDensity as problem:  # raised again where rows are counted
-            return {COLUMN: np.where(np.arange(batch.n) == problem.row, np.nan, 0.0)}
+        log_prob = mixture.log_prob(batch, **place)
+        return {COLUMN: log_prob if mixture.selection is None else log_prob - np.log(mixture.kept_probability(batch))}
 
     return column
 
@@ -93,21 +87,12 @@ class Total:
 
     def __init__(self) -> None:
         self.sum = self.weight = 0.0
-        self.rows = 0
 
     def add(self, batch: Batch, made: Mapping[str, np.ndarray]) -> None:
         """Some more rows."""
-        import numpy as np
-
-        from ..mixture.undefined import NoDensity
-
         values = made[COLUMN]
-        bad = np.isnan(values)
-        if bad.any():
-            raise NoDensity(self.rows + int(bad.argmax()), int(bad.sum()))
         self.sum += float(values.sum() if batch.weight is None else batch.weight.numpy() @ values)
         self.weight += float(batch.total_weight())
-        self.rows += len(values)
 
     def mean(self) -> float:
         """The mean per unit of weight."""

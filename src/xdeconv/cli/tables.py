@@ -99,6 +99,8 @@ def _appended(
 ) -> Iterator[Any]:  # fmt: skip
     import pyarrow as pa
 
+    from ..mixture.undefined import NoDensity
+
     mark = outputs.table_mark()
 
     def appended(batch: Batch, passed: Any) -> tuple[Batch, Mapping[str, np.ndarray], Any]:
@@ -110,6 +112,11 @@ def _appended(
         columns |= {name: pa.array(values) for name, values in made.items()}
         return batch, made, pa.RecordBatch.from_pydict(columns, metadata=mark)
 
-    for batch, made, block in source.asked(tuple(dict.fromkeys([*keep, *read])), appended):
-        seen(batch, made)
-        yield block
+    before = 0
+    try:
+        for batch, made, block in source.asked(tuple(dict.fromkeys([*keep, *read])), appended):
+            seen(batch, made)
+            before += batch.n
+            yield block
+    except NoDensity as problem:
+        raise problem.within(source.table.name, before) from problem

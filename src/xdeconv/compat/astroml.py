@@ -12,7 +12,7 @@ from .. import kernels
 from ..fitting._fit import fit
 from ..methods import EM
 from ..mixture._mixture import Mixture
-from ..mixture.undefined import refuse_nan
+from ..mixture.undefined import refuse_undefined
 from ..rows import checks
 
 Array = np.ndarray
@@ -117,7 +117,9 @@ class XDGMM(BaseEstimator):
             Logarithms.
         """
         mixture = self.mixture
-        return refuse_nan(kernels.log_joint(*mixture.tensors(), mixture.batch(X, covariances_of(Xerr, X)))).numpy()
+        return refuse_undefined(
+            kernels.log_joint(*mixture.tensors(), mixture.batch(X, covariances_of(Xerr, X)))
+        ).numpy()
 
     def logL(self, X: Any, Xerr: Any) -> float:
         """The log-likelihood of all rows together: a sum, not a mean.

@@ -15,7 +15,7 @@ from ..fitting._fit import fit
 from ..methods import EM
 from ..methods.prior import Prior
 from ..mixture._mixture import Mixture
-from ..mixture.undefined import refuse_nan
+from ..mixture.undefined import refuse_undefined
 from ..rows import checks
 from ..rows import tables as tabular
 from ..system.files import write_atomically
@@ -204,7 +204,9 @@ class XDGMM(BaseEstimator):
             Logarithms.
         """
         mixture = self.mixture
-        return refuse_nan(kernels.log_joint(*mixture.tensors(), mixture.batch(X, covariances_of(Xerr, X)))).numpy()
+        return refuse_undefined(
+            kernels.log_joint(*mixture.tensors(), mixture.batch(X, covariances_of(Xerr, X)))
+        ).numpy()
 
     def logL(self, X: Any, Xerr: Any) -> float:
         """The log-likelihood of all rows together: a sum.

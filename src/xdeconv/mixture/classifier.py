@@ -16,7 +16,7 @@ from ..rows import checks
 from ..rows.batch import Batch
 from ._mixture import Mixture
 from .computing import answers, computing, rows_in
-from .undefined import refuse_nan
+from .undefined import refuse_undefined
 
 Array = np.ndarray
 Word = Literal["equal", "training", "fitted"]
@@ -234,7 +234,7 @@ class Classifier:
         parts: list[Array] = []
         first = 0
         for likelihoods in answers(asked, each, places[0]):
-            parts.append(refuse_nan(likelihoods, first).numpy())
+            parts.append(refuse_undefined(likelihoods, first).numpy())
             first += len(parts[-1])
         return np.concatenate(parts) if parts else np.zeros((0, len(mixtures)))
 

@@ -21,6 +21,7 @@ from .conditionals import conditionals
 from .coordinates import Coordinate, coefficients, indices
 from .matrices import square_root
 from .outliers.p_value import p_values
+from .undefined import refuse_undefined
 
 Array = np.ndarray
 CHUNK_NUMBERS = 1 << 22  # numbers in the largest array of a chunk
@@ -84,7 +85,7 @@ class Posterior:
         """Responsibilities (n, k)."""
         where = self._where
         shares = torch.softmax(kernels.log_joint(*where.parameters, where.batch(self.rows)), dim=1)
-        return shares.double().cpu().numpy()
+        return refuse_undefined(shares).double().cpu().numpy()
 
     @property
     def means(self) -> Array:
@@ -117,7 +118,7 @@ class Posterior:
         weights = torch.softmax(kernels.log_joint(*where.parameters, chunk), dim=1)
         i, j = torch.nonzero(~(weights < NEGLIGIBLE), as_tuple=True)
         b, B, _ = conditionals(where.parameters.to(dtype=chunk.dtype), chunk, i, j, first)
-        r, kept, n = weights[i, j].to(b.dtype), torch.tensor(self._kept), chunk.n
+        r, kept, n = refuse_undefined(weights, first)[i, j].to(b.dtype), torch.tensor(self._kept), chunk.n
         keep = kept.to(b.device)
         b, B = b[:, keep], B[:, keep][:, :, keep]
         mean = b.new_zeros(n, len(keep)).index_add_(0, i, r[:, None] * b)
@@ -247,7 +248,8 @@ class Posterior:
             i, j = (t.to(chunk.device) for t in (torch.arange(n).repeat_interleave(k), torch.arange(k).repeat(n)))
             given = conditionals(where.parameters.to(dtype=chunk.dtype), chunk, i, j, size * number)
             b, B, distance = (t.unflatten(0, (n, k)) for t in given)
-            weights = torch.softmax(kernels.log_joint(*where.parameters, chunk), dim=1).double().cpu()
+            weights = torch.softmax(kernels.log_joint(*where.parameters, chunk), dim=1)
+            weights = refuse_undefined(weights, size * number).double().cpu()
             kept = keep.to(b.device)
             means = where.means_out(b[..., kept], keep)
             covariances = where.covariances_out(B[..., kept, :][..., kept], keep)

@@ -21,7 +21,7 @@ from .outliers.p_value import p_values
 from .posterior import Posterior
 from .selections.contract import refuse_rejected
 from .selections.given import as_selecting
-from .undefined import refuse_nan
+from .undefined import refuse_undefined
 
 Array = np.ndarray
 SCORED, FEWEST = 64, 1 << 17  # draws per row, and of few rows: log P is then known to 1e-3 or better
@@ -100,7 +100,7 @@ class Questions(Components):
         total, weights, first = 0.0, 0.0, 0
         given = {"error": error, "background": background, "device": device, "dtype": dtype}
         for log_prob, batch in self._answers(kernels_log_prob, X, noise, projection, weight, **given):
-            refuse_nan(log_prob, first)
+            refuse_undefined(log_prob, first)
             if kept is not None and chances is not None:
                 refuse_rejected(kept, batch, first)
                 log_prob = log_prob + chances.log_kept(batch) - chances.log_chance(self.population(), batch)
@@ -108,7 +108,7 @@ class Questions(Components):
             weights += float(batch.total_weight())
             first += batch.n
         if not weights:
-            raise ValueError("X has no rows to score" if not first else "the rows have no weight in all")
+            raise ValueError("there are no rows to score" if not first else "the rows have no weight in all")
         return total / weights
 
     def kept_probability(
@@ -408,7 +408,7 @@ class Questions(Components):
         found: list[Array] = []
         first = 0
         for answer, batch in self._answers(question, X, *arrays, device=device, dtype=dtype, **named):
-            found.append(refuse_nan(answer, first).numpy())
+            found.append(refuse_undefined(answer, first).numpy())
             first += batch.n
         if not found:
             found.append(question(self.scaled(), Batch(torch.zeros(self.d, 0, dtype=torch.float64))).numpy())

@@ -14,10 +14,17 @@ class NoDensity(ValueError):
         self.row, self.count = row, count
         super().__init__(f"row {row} has no density ({count} such rows): {WHY}")
 
+    def within(self, name: str, before: int = 0) -> ValueError:
+        """The same of a table, where so many rows come before those that were looked at."""
+        return ValueError(f"row {before + self.row} of {name} has no density: {WHY}")
 
-def refuse_nan(values: Tensor, first: int = 0) -> Tensor:
-    """Answers about rows as they are, unless one cannot be computed; ``first`` is the number of the first row."""
-    bad = values.isnan() if values.ndim == 1 else values.isnan().any(1)
+
+def refuse_undefined(values: Tensor, first: int = 0) -> Tensor:
+    """Answers about rows as they are, unless one cannot be computed; ``first`` is the number of the first row.
+
+    A logarithm (n,) of -inf is one that cannot: Gaussians are 0 nowhere, but squares of distances overflow.
+    """
+    bad = values.isnan() | values.isneginf() if values.ndim == 1 else values.isnan().any(1)
     if bool(bad.any()):
         raise NoDensity(first + int(bad.nonzero()[0, 0]), int(bad.sum()))
     return values

@@ -17,6 +17,7 @@ from . import units
 Array = np.ndarray
 ERROR_NAMES = ("{}_error", "{}_err", "{}_ERROR", "{}_ERR", "{}Err", "e_{}", "err_{}", "sigma_{}", "{}_sigma", "{}_ivar")
 EXACT = 2**53  # the largest whole number below which a float64 holds every other
+DATES = "has dates or times, which are not numbers: give years, days or seconds as numbers"
 
 
 Kind = Literal["dask", "lazy", "arrow", "astropy", "columns", "array"]
@@ -82,14 +83,22 @@ def unit_of(column: Any) -> str:
 
 
 class Inexact(ValueError):
-    """Values that are not numbers that a float can hold."""
+    """Values that are not numbers that a float can hold: ``what`` has them, ``row`` is the first, where it is known."""
+
+    def __init__(self, what: str, why: str, row: int | None = None) -> None:
+        self.what, self.why, self.row = what, why, row
+        super().__init__(f"{what} {why}" + ("" if row is None else f" (row {row})"))
+
+    def later(self, rows: int) -> Inexact:
+        """The same where so many rows come before those that were looked at."""
+        return Inexact(self.what, self.why, None if self.row is None else self.row + rows)
 
 
 def exact_floats(values: Any, what: str) -> Array:
     """Numbers as float64; dates, and whole numbers that would change, are refused."""
     array = np.asarray(values)
     if array.dtype.kind in "Mm":
-        raise Inexact(f"{what} has dates or times, which are not numbers: give years, days or seconds as numbers")
+        raise Inexact(what, DATES)
     if array.dtype.kind == "O":
         _refuse_large_objects(array, what)
     floats = array.astype(np.float64) if array.dtype != np.float64 else array
@@ -108,16 +117,16 @@ def _refuse_rounded(whole: Array, floats: Array, what: str) -> None:
     changed = np.argwhere(~fits | (back != whole))
     if len(changed):
         value = whole[tuple(changed[0])]
-        raise Inexact(f"{what} has the whole number {value} in row {changed[0][0]}, which a float would change: "
-                         "subtract a constant, or is it an identifier?")  # fmt: skip
+        raise Inexact(what, f"has the whole number {value}, which a float would change: subtract a constant, or is it "
+                      "an identifier?", int(changed[0][0]))  # fmt: skip
 
 
 def _refuse_large_objects(array: Array, what: str) -> None:
     for i, value in enumerate(array.ravel()):
         if isinstance(value, int) and abs(value) > EXACT and (abs(value) >= 2**1000 or int(float(value)) != value):
-            raise Inexact(f"{what} has the whole number {value} at place {i}, which a float would change")
+            raise Inexact(what, f"has the whole number {value} at place {i}, which a float would change")
         if isinstance(value, (datetime.date, datetime.timedelta, np.datetime64, np.timedelta64)):
-            raise Inexact(f"{what} has dates or times, which are not numbers: give years, days or seconds as numbers")
+            raise Inexact(what, DATES)
 
 
 def aligned(values: Any, table: Any, what: str) -> Any:

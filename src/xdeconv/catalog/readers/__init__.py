@@ -70,6 +70,8 @@ def _open_object(data: Any, names: Sequence[str] | None) -> Table:
 
 def _expand(text: str) -> list[Path]:
     """The files that a path, a glob or a directory stands for, in natural order."""
+    if not text:
+        raise FileNotFoundError("the name of a file to read is empty: is a variable of the shell not set?")
     path = Path(text)
     if path.is_file() or (path / MANIFEST).is_file():
         return [path]

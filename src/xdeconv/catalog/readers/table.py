@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...rows.tables import exact_floats
+from ...rows.tables import Inexact, exact_floats
 from ...system.checksums import digest
 from ...system.memory import short
 from .nulls import with_nans
@@ -131,6 +131,9 @@ def numbers(batch: pa.RecordBatch, name: str) -> Array:
     if pa.types.is_dictionary(kind):
         column = column.dictionary_decode()
         kind = column.type
+    if pa.types.is_decimal(kind) and kind.scale <= 0:
+        column = _whole(column, name)
+        kind = column.type
     if pa.types.is_boolean(kind) or pa.types.is_decimal(kind) or pa.types.is_float16(kind) or pa.types.is_null(kind):
         column = column.cast(pa.float64())
     elif pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
@@ -139,8 +142,18 @@ def numbers(batch: pa.RecordBatch, name: str) -> Array:
         missing = column.is_null().to_numpy(zero_copy_only=False)
         return np.where(missing, np.nan, exact_floats(column.fill_null(0).to_numpy(), f"column {name}"))
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-        raise ValueError(f"column {name} is of type {kind}, which is not a number")
+        raise Inexact(f"column {name}", f"is of type {kind}, which is not a number")
     return column.to_numpy(zero_copy_only=False)
+
+
+def _whole(column: pa.Array, name: str) -> pa.Array:
+    """Decimals without a fraction as whole numbers, so that those that a float would change are refused."""
+    import pyarrow as pa
+
+    try:
+        return column.cast(pa.int64())
+    except pa.ArrowInvalid as problem:
+        raise Inexact(f"column {name}", f"has a whole number of more than 64 bits: {problem}") from problem
 
 
 def blocks_of(table: pa.Table) -> Iterator[pa.RecordBatch]:
