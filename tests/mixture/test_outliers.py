@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy.stats import chi2, kstest
+from scipy.stats import chi2, kstest, norm
 
 from problems import random_covariances
 from xdeconv import Batch, Mixture
@@ -72,7 +72,7 @@ def test_draws_follow_noise_to_first_order():
     model, rng = MODELS["five dimensions"], np.random.default_rng(0)
     view = like_noise._view(model._components(), np.arange(5))
     S, E = random_covariances(rng, 2, 5, 0.3)
-    draws = like_noise._drawn(view, S)
+    draws = like_noise._drawn(view, S, 0)
     base, D = like_noise._sloped(view, draws, S)
     change = 1e-5 * E[np.tril_indices(5)]
     ends, close = np.empty((2, len(base))), np.empty(len(base))
@@ -87,6 +87,36 @@ def test_draws_follow_noise_to_first_order():
 
 
 @pytest.mark.slow
+def test_one_value_is_exact():
+    """Rows that show one number: the integral of f where it is no higher, on a fine grid, whatever the widths."""
+    rng = np.random.default_rng(0)
+    for spread, narrowest in ((0.5, 0.3), (5.0, 0.3), (5.0, 1e-3)):
+        model = mixture(20, 3, spread)
+        R, S = rng.normal(size=(30, 1, 3)), narrowest * rng.uniform(0.5, 1.0, size=(30, 1, 1))
+        X = model.sample(30, seed=1, noise=S, projection=R)
+        X[:3] += 8.0
+        p = model.outlier(X, S, R)
+        for i in range(30):
+            mean = model.means @ R[i, 0]
+            sd = np.sqrt(np.einsum("d,kde,e->k", R[i, 0], model.covariances, R[i, 0]) + S[i, 0, 0])
+            grid = np.linspace(
+                min((mean - 12 * sd).min(), X[i, 0] - 1), max((mean + 12 * sd).max(), X[i, 0] + 1), 40_001
+            )
+            f, level = (norm.pdf(np.atleast_1d(t)[:, None], mean, sd) @ model.weights for t in (grid, X[i, 0]))
+            assert p[i] == pytest.approx((f * (f <= level)).sum() * (grid[1] - grid[0]), rel=0.01, abs=1e-9)
+    one = Mixture([1.0], [[0.0]], [[[1.0]]])
+    assert one.outlier([[0.0], [1.5], [21.0]]) == pytest.approx(2 * norm.sf([0.0, 1.5, 21.0]), rel=3e-3)
+    within = Mixture([0.5, 0.5], [[0.0], [0.0]], [[[1.0]], [[1e-12]]])
+    assert within.outlier([[1.0]])[0] == pytest.approx(norm.sf(1.0), rel=1e-3)
+
+
+def test_groups_of_rows_have_draws_of_their_own():
+    """Draws that all rows shared would make the errors of all p-values one and the same."""
+    view = like_noise._view(MODELS["five dimensions"]._components(), np.arange(5))
+    first, second = (like_noise._drawn(view, np.eye(5), seed) for seed in (0, 8192))
+    assert not np.allclose(first.z, second.z)
+
+
 def test_the_old_tail_is_not_uniform_where_components_overlap():
     model = MODELS["60 that overlap"]
     X = model.sample(4000, seed=4)

@@ -8,7 +8,9 @@ those that are no likelier than the row are counted: some 30 us per row at 64 co
 need up to 6 ms. Where components lie apart, nothing is left to first order: p is exact whatever the noise.
 
 Half of the draws are the mixture's own; the other half has the logarithm of its tail probability uniform, so that each
-decade of p holds as many, and is spent on the components that make up the tail. All of them lie evenly (Sobol).
+decade of p holds as many, and is spent on the components that make up the tail. All of them lie evenly (Sobol). Each
+group has draws of its own, so that errors of p differ from group to group: about 0.5 points at p = 0.5 and 5 % at
+p = 1e-3, of which 0.3 points and 1 % are common to all rows (measured on a million, 64 components in five dimensions).
 
 *What is left out and what is checked.* For TRIED rows of a group the densities of draws are computed exactly as well.
 The relative error of p that this shows grows with the squared distance of a row's noise from the middle, alike in all
@@ -74,9 +76,8 @@ def p_values(parameters: Parameters, rows: Batch) -> Array:
         if typical is None:
             continue
         features = noise.features(typical)
-        draws = _drawn(view, noise.covariances(np.arange(min(len(part), LARGEST))).mean(0))
         groups = list(_parted(features, np.arange(len(part)), LARGEST))
-        for group, own in zip(groups, each(groups, _Solver(view, typical, noise, features, draws)), strict=True):
+        for group, own in zip(groups, each(groups, _Groups(view, typical, noise, features)), strict=True):
             p[part[group]] = own
     return p
 
@@ -149,10 +150,10 @@ def _flat(matrices: Array) -> Array:
     return matrices[:, a, b] * np.where(a == b, 1.0, np.sqrt(2.0))
 
 
-def _drawn(view: View, S: Array) -> Draws:
+def _drawn(view: View, S: Array, seed: int) -> Draws:
     """Draws of the mixture, half of them in its tail, and their weights."""
     p = view.means.shape[1]
-    even = qmc.Sobol(p + 2, rng=np.random.default_rng(0)).random(DRAWS)
+    even = qmc.Sobol(p + 2, rng=np.random.default_rng(seed)).random(DRAWS)
     w, tail = np.exp(view.log_w), _tail_shares(view, S)
     own = even[:, 0] < 0.5
     place = np.where(own, 2 * even[:, 0], 2 * even[:, 0] - 1)
@@ -243,6 +244,20 @@ class _Trust:
 
 
 @dataclass(frozen=True)
+class _Groups:
+    """p-values of groups of rows, each by draws of its own."""
+
+    view: View
+    typical: Array
+    noise: _Noise
+    features: Array
+
+    def __call__(self, group: Array) -> Array:
+        draws = _drawn(self.view, self.noise.covariances(group).mean(0), seed=int(group[0]))
+        return _Solver(self.view, self.typical, self.noise, self.features, draws).solved(group)
+
+
+@dataclass(frozen=True)
 class _Solver:
     """p-values of a group of rows."""
 
@@ -252,7 +267,7 @@ class _Solver:
     features: Array
     draws: Draws
 
-    def __call__(self, group: Array) -> Array:
+    def solved(self, group: Array) -> Array:
         order, waiting, probabilities = [group[:0]], [(group, np.inf)], [np.empty(0)]
         while waiting:
             some, before = waiting.pop()

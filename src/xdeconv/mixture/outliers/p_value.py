@@ -20,6 +20,8 @@ highest of the k terms is above c, or k times it is below, no exponential decide
 a difference of chi-square tails, exactly. So nothing is sampled in r, and p = 1e-100 is as accurate as p = 0.1.
 Crossings are looked for between NODES places whose offset is random, and refined by false position.
 
+A row that shows one value needs no rays: :mod:`xdeconv.mixture.outliers.one_value` is exact.
+
 *Sampling.* Components are drawn systematically in proportion to B_j, directions in opposite pairs and at right angles,
 in batches until the standard error of p is below 4 % of it. The random numbers are made of the row's own values: the
 same row has the same p-value, wherever it stands.

@@ -7,6 +7,8 @@ import math
 import numpy as np
 from numba import njit, uint64
 
+from . import one_value
+
 PAIRS = 8  # rays and their opposites in a batch
 FEWEST, MOST = 6, 1024  # batches per row
 PRECISION = 0.04  # standard error, relative to the probability, at which no further batch is made
@@ -315,4 +317,7 @@ def p_values(
         if not _prepare(line, means, V, S[min(i, len(S) - 1)], view, seen, peak, centre, L):
             out[i] = np.nan
             continue
-        out[i] = _p_value(X[i][seen], peak, centre, L, np.exp(line))
+        if m == 1:
+            out[i] = one_value.p_value(X[i][seen[0]], peak, centre[:, 0], L[:, 0, 0], np.exp(line))
+        else:
+            out[i] = _p_value(X[i][seen], peak, centre, L, np.exp(line))
