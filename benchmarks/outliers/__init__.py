@@ -1,0 +1,1 @@
+"""p-values of outliers: how long they take, and how right they are."""
