@@ -1,1 +1,1 @@
-"""Measurements that can be repeated: one folder a family, each a command, `python -m benchmarks.FAMILY`."""
+"""Measurements that can be repeated: one folder per family, each a command, `python -m benchmarks.FAMILY`."""

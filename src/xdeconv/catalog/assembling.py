@@ -13,7 +13,7 @@ from ..rows.batch import packed_size
 from ..rows.tables import Inexact
 from .assembly_kernel import CONSTANT, DOUBLE, NOWHERE, SAME, SINGLE, assemble_into
 from .bad_rows import ROUNDING, SLACK
-from .expressions import Columns
+from .evaluating import Columns
 from .recipe import Evaluated, Frame, Recipe
 
 Array = np.ndarray

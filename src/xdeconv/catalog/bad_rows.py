@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..rows.batch import packed_size
-from .expressions import Columns
+from .evaluating import Columns
 from .recipe import Evaluated, Recipe, floats
 
 Array = np.ndarray

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from .expressions import Columns, Expression
+from .evaluating import Columns
+from .expressions import Expression
 from .transforms import Formulated, Transform
 from .velocities import OUTPUTS, SpaceVelocity, space_velocity, spelling
 

@@ -19,7 +19,8 @@ from ..rows.tables import Inexact
 from .assembling import Assembled, assemble, blank
 from .bad_rows import bad_rows, undefined
 from .blocks import Block, Part, gathered, join
-from .expressions import Columns, Condition
+from .evaluating import Columns
+from .expressions import Condition
 from .readers import Piece, ReadError, Table, numbers
 from .recipe import Frame, Recipe, floats
 from .tally import Tally

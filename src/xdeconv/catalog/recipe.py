@@ -12,7 +12,7 @@ import numpy as np
 
 from ..rows.grouping import Grouping
 from ..rows.tables import Inexact, exact_floats
-from .expressions import Columns
+from .evaluating import Columns
 from .latitudes import cosines
 from .transforms import Formula, Plain, Transform
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from .expressions import Columns, Expression
+from .evaluating import Columns
+from .expressions import Expression
 
 Array = np.ndarray
 _one_at_a_time = threading.RLock()  # what users write need not be ready for several threads

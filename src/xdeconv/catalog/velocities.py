@@ -10,7 +10,7 @@ import numpy as np
 
 from ..rows import galactic
 from ..rows.galactic import KM_S
-from .expressions import Columns
+from .evaluating import Columns
 from .transforms import Transform
 
 Array = np.ndarray
