@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from ..rows.checks import NoNoiseWarning
-from . import finding
+from . import describing, finding
 from .conventions import PRESETS
 from .expressions import Condition
 from .readers import Table, open_table
@@ -115,7 +115,7 @@ def warn_of_guesses(source: CatalogSource, stacklevel: int) -> None:
     unsaid = source.unsaid_units
     if unsaid:
         warnings.warn(unsaid, UserWarning, stacklevel=stacklevel)
-    exact = finding.unexplained(source.recipe, source.table.name)
+    exact = describing.unexplained(source.recipe, source.table.name)
     if exact:
         warnings.warn(exact, NoNoiseWarning, stacklevel=stacklevel)
 

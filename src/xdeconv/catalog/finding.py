@@ -13,7 +13,6 @@ from ..rows.grouping import Grouping
 from . import conventions
 from .coordinates import NAMED, parse_transform
 from .expressions import Expression
-from .readers import Table
 from .recipe import Deviation, Quantity, Recipe
 from .transforms import Formula, Formulated, Hook, Joined, Plain, Transform
 
@@ -368,51 +367,3 @@ def as_transforms(derive: Any, columns: Sequence[str] = ()) -> tuple[Transform, 
     if not isinstance(derive, Transform):
         raise ValueError(f"derive must be {{feature: expression}}, a transform or its name, got {derive!r}")
     return (derive,)
-
-
-def unexplained(recipe: Recipe, where: str) -> str | None:
-    """What to say of features without noise that nobody declared to have none, or None."""
-    names = recipe.unexplained
-    if not names:
-        return None
-    return (f"no error column was found for {', '.join(names)} in {where}: the values are taken as exact. If that is "
-            f"meant, say error={{{names[0]!r}: None}} or --error {names[0]}=none; else name the column")  # fmt: skip
-
-
-def unsaid_units(table: Table, recipe: Recipe, said: Mapping[str, str]) -> str | None:
-    """What to say of files that do not tell the units that other files do, or None."""
-    unsaid = table.unsaid_units([name for name in recipe.columns if name not in said])
-    if not unsaid:
-        return None
-    file, names = next(iter(unsaid.items()))
-    more = f" and {len(unsaid) - 1} more files do" if len(unsaid) > 1 else " does"
-    wanted = {names[0]: table.units[names[0]]}
-    return (f"{file}{more} not say the units of {', '.join(names)}, as other files do: they are taken to be the same. "
-            f"If they are, say unit={wanted} or --unit {names[0]}={wanted[names[0]]}")  # fmt: skip
-
-
-def describe(recipe: Recipe) -> list[str]:
-    """One line a feature: its unit, its noise and what it correlates with."""
-    made = {name for t in recipe.transforms for name in t.outputs}
-    width = max(len(name) for name in recipe.features)
-    lines = []
-    for name, unit in zip(recipe.features, recipe.units, strict=True):
-        text = _noise_text(recipe, name, recipe.inputs(name), name in made)
-        lines.append(f"  {name:<{width}}  {unit or '-':<7}  {text}")
-    return lines
-
-
-def _noise_text(recipe: Recipe, name: str, raw: Sequence[str], derived: bool) -> str:
-    sources = list(dict.fromkeys(s for column in raw for s in recipe.quantities[column].terms))
-    start = f"from {', '.join(raw)}; " if derived else ""
-    filled = [f"missing -> {q.fill:g}; " for q in (recipe.quantities[c] for c in raw) if q.fill is not None]
-    moved = [f"minus {q.offset if isinstance(q.offset, float) else q.offset.text}; "
-             for q in (recipe.quantities[c] for c in raw) if q.offset is not None]  # fmt: skip
-    start += "".join(moved + filled)
-    if not sources:
-        if name not in recipe.unexplained:
-            return start + "no noise: values are taken as exact, as was said"
-        return start + "NO NOISE: no error column was found, values are taken as exact"
-    others = [o for pair in recipe.correlations for s, o in (pair, pair[::-1]) if s in sources and o not in sources]
-    text = start + "sd " + " and ".join(recipe.deviations[s].text for s in sources)
-    return text + (f"; correlated with {', '.join(dict.fromkeys(others))}" if others else "")

@@ -19,7 +19,7 @@ from ..rows.prefetch import prefetched_to
 from ..rows.surveyed import SURVEY_ROWS
 from ..system import streams
 from ..system.ranks import world
-from . import finding
+from . import describing, finding
 from .blocks import Block, Part, join, pooled, side_by_side
 from .expressions import Condition
 from .readers import BLOCK_ROWS, Table, rows_of
@@ -346,12 +346,12 @@ class CatalogSource(Source):
         count = "rows" if known is None else f"{known:,} rows"
         known_as = f" ({', '.join(self.recipe.catalogues)} names)" if self.recipe.catalogues else ""
         condition = f" where {self.where.text}" if self.where else ""
-        return "\n".join([f"{count} of {self.table.name}{known_as}{condition}", *finding.describe(self.recipe)])
+        return "\n".join([f"{count} of {self.table.name}{known_as}{condition}", *describing.describe(self.recipe)])
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What a user should know: values that are taken as exact, rows dropped, files skipped."""
-        exact = finding.unexplained(self.recipe, self.table.name)
+        exact = describing.unexplained(self.recipe, self.table.name)
         unsaid = self.unsaid_units
         dropped = self.tally.dropped
         skipped = len(self.tally.skipped) + len(self.table.skipped)
@@ -365,7 +365,7 @@ class CatalogSource(Source):
     @property
     def unsaid_units(self) -> str | None:
         """What to say of files that do not tell the units that other files do; None where all agree."""
-        return finding.unsaid_units(self.table, self.recipe, self.reading.get("unit") or {})
+        return describing.unsaid_units(self.table, self.recipe, self.reading.get("unit") or {})
 
     @property
     def unexplained(self) -> tuple[str, ...]:
@@ -381,7 +381,11 @@ class CatalogSource(Source):
 
     def stamp(self) -> dict[str, Any]:
         """What changes when the rows or their recipe do, as JSON: of each file size, time and a sample's checksum."""
-        said: dict[str, Any] = {"recipe": finding.describe(self.recipe), "reading": self.opening(), "drop": self.drop}
+        said: dict[str, Any] = {
+            "recipe": describing.describe(self.recipe),
+            "reading": self.opening(),
+            "drop": self.drop,
+        }
         said["where"] = self.where.text if self.where else None
         if self.part is not None:
             said["part"] = [self.part.seed, self.part.low, self.part.high]
