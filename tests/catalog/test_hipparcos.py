@@ -8,6 +8,8 @@ import pytest
 
 from xdeconv.catalog import hipparcos
 from xdeconv.catalog.hipparcos import Catalogue
+from xdeconv.catalog.velocities import ICRS_TO_GALACTIC
+from xdeconv.rows.galactic import KM_S
 
 
 @pytest.fixture(scope="module")
@@ -77,20 +79,18 @@ def test_velocities_are_those_of_astropy(catalogue):
     np.testing.assert_allclose(np.einsum("npd,np->nd", found.projection, found.x), galactic, atol=1e-3)
 
 
-def test_projection_looks_across_the_line_of_sight():
-    ra, dec = np.array([0.3, 4.0]), np.array([-1.2, 0.7])
-    R = hipparcos.sky_projection(ra, dec)
+def test_projection_looks_across_the_line_of_sight(catalogue):
+    stars = catalogue[:2]
+    (ra, dec), R = stars.position.T, hipparcos.velocities(stars).projection
     np.testing.assert_allclose(R @ R.transpose(0, 2, 1), np.broadcast_to(np.eye(2), (2, 2, 2)), atol=1e-9)
-    away = (
-        np.stack([np.cos(dec) * np.cos(ra), np.cos(dec) * np.sin(ra), np.sin(dec)], -1) @ hipparcos.ICRS_TO_GALACTIC.T
-    )
+    away = np.stack([np.cos(dec) * np.cos(ra), np.cos(dec) * np.sin(ra), np.sin(dec)], -1) @ ICRS_TO_GALACTIC.T
     np.testing.assert_allclose(np.einsum("npd,nd->np", R, away), 0, atol=1e-9)
 
 
 def test_noise_is_that_of_draws(catalogue):
     star = pick(catalogue, 8102)
     draws = np.random.default_rng(0).multivariate_normal(star.astrometry[0], star.covariance()[0, 2:, 2:], size=200_000)
-    x = hipparcos.KM_S_PER_MAS_YR * draws[:, 1:] / draws[:, :1]
+    x = KM_S * draws[:, 1:] / draws[:, :1]
     np.testing.assert_allclose(np.cov(x.T) / hipparcos.velocities(star).noise[0], 1, atol=0.03)
 
 

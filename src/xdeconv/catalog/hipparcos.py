@@ -7,8 +7,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from ..rows.galactic import KM_S as KM_S_PER_MAS_YR
-from .velocities import ICRS_TO_GALACTIC
+from . import sky
 
 Array = np.ndarray
 
@@ -75,6 +74,16 @@ class Catalogue:
         scale = self.errors / np.sqrt(C[:, diagonal, diagonal])
         return C * scale[:, :, None] * scale[:, None, :]
 
+    def table(self) -> dict[str, Array]:
+        """Columns of hip, position, parallax and proper motions with errors and correlations, as Gaia calls them."""
+        names, C = ("parallax", "pmra", "pmdec"), self.covariance()[:, 2:, 2:]
+        sd = np.sqrt(np.einsum("naa->na", C))
+        columns = {"hip": self.hip, "ra": np.degrees(self.position[:, 0]), "dec": np.degrees(self.position[:, 1])}
+        columns |= dict(zip(names, self.astrometry.T, strict=True))
+        columns |= {f"{name}_error": sd[:, a] for a, name in enumerate(names)}
+        pairs = [(a, b) for a in range(3) for b in range(a + 1, 3)]
+        return columns | {f"{names[a]}_{names[b]}_corr": C[:, a, b] / (sd[:, a] * sd[:, b]) for a, b in pairs}
+
     def absolute_magnitude(self) -> Array:
         """Hp (n,) at 10 pc, without extinction; NaN where the parallax is not positive."""
         parallax = np.where(self.astrometry[:, 0] > 0, self.astrometry[:, 0], np.nan)
@@ -132,22 +141,9 @@ def nearby_main_sequence(catalogue: Catalogue, least_parallax_over_error: float 
 
 
 def velocities(stars: Catalogue) -> Velocities:
-    """Tangential velocities with the noise that parallaxes and proper motions share: S = J C J^T to first order."""
-    parallax, motion = stars.astrometry[:, 0], stars.astrometry[:, 1:]
-    x = KM_S_PER_MAS_YR * motion / parallax[:, None]
-    J = np.zeros((len(stars), 2, 3))
-    J[:, :, 0] = -x / parallax[:, None]
-    J[:, 0, 1] = J[:, 1, 2] = KM_S_PER_MAS_YR / parallax
-    S = J @ stars.covariance()[:, 2:, 2:] @ J.transpose(0, 2, 1)
-    return Velocities(stars.hip, x, (S + S.transpose(0, 2, 1)) / 2, sky_projection(*stars.position.T))
-
-
-def sky_projection(ra: Array, dec: Array) -> Array:
-    """Matrices (n, 2, 3) that take (U, V, W) to the components towards east and north at ra, dec (n,) in radians."""
-    zero = np.zeros_like(ra)
-    east = np.stack([-np.sin(ra), np.cos(ra), zero], -1)
-    north = np.stack([-np.sin(dec) * np.cos(ra), -np.sin(dec) * np.sin(ra), np.cos(dec)], -1)
-    return np.stack([east, north], -2) @ ICRS_TO_GALACTIC.T
+    """Tangential velocities, with the noise that parallaxes and proper motions share, by ``xd.sky.velocities``."""
+    seen = sky.velocities(stars.table())
+    return Velocities(stars.hip, seen.x[:, :2], seen.noise[:, :2, :2], seen.projection[:, :2])
 
 
 def _installed() -> str:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from ..methods.prior import Prior
 from ..mixture._mixture import Mixture
 from ..mixture.modes import find_maxima, log_density, log_excess
 from ..rows.batch import Batch
+from ..rows.data import ArraySource
+from ..studies._bootstrap import resampled
 from .velocities_shown import draw, tell
 from .velocity_groups import GROUPS, NEAR, Demo, Group, Prediction
 
@@ -33,6 +35,7 @@ Array = np.ndarray
 
 COMPONENTS, PRIOR = 10, Prior(w=4.0)  # km^2/s^2, as Bovy, Hogg & Roweis (2009) chose
 TOL = 0.1  # nats of all stars together
+RESAMPLES, AGAIN_TOL = 10, 1.0  # of the stars, and nats that may be left of fits to them
 GAUSSIAN_EPOCHS = 2000  # enough to converge: a Gaussian that has not would be too easy to beat
 NEEDS = "the demo needs matplotlib and the Hipparcos catalogue: pip install 'xdeconv[demo]'"
 LABELS, UNITS = ("U", "V", "W"), ("km/s",) * 3
@@ -44,7 +47,6 @@ class Settings:
 
     seed: int = 0
     epochs: int = 250
-    starts: int = 3
     moves: str = "auto"
     verbose: bool = False
 
@@ -57,14 +59,15 @@ def run(
     *,
     stars: int | None = None,
     epochs: int = Settings.epochs,
-    starts: int = Settings.starts,
     moves: str = Settings.moves,
+    resamples: int = RESAMPLES,
 ) -> Demo:
     """Fit the velocities of Hipparcos stars, say what is seen, and write hipparcos.safetensors and hipparcos.png.
 
-    ``stars`` takes only so many, at random. Both velocities are fitted from several ``starts``, each with a search for
-    better optima (``moves``) and at most ``epochs`` passes; the likeliest is kept, and whether the others ended in
-    the same place is told beside it. All is decided by ``seed``. Nothing is printed unless ``verbose``.
+    ``stars`` takes only so many, at random. Both velocities are fitted, with a search for better optima (``moves``) and
+    at most ``epochs`` passes. The fit is repeated from where it ended on so many ``resamples`` of the stars, and in how
+    many of them a moving group is seen is told beside it. All is decided by ``seed``. Nothing is printed unless
+    ``verbose``.
     """
     from rich.console import Console
 
@@ -72,21 +75,20 @@ def run(
     say = console or Console(quiet=not verbose)
     folder = _folder(output)
     sky = _stars(seed, stars)
-    say.print(f"[b]{len(sky)}[/b] main-sequence stars of Hipparcos with parallax/error > 10, two velocities each")
+    say.print(f"[b]{len(sky):,}[/b] main-sequence stars of Hipparcos with parallax/error > 10, two velocities each")
 
-    settings = Settings(seed, epochs, starts, moves, verbose)
-    say.print(f"Fitting {COMPONENTS} components to one velocity of each star, to predict the other")
-    prediction = predict_other(sky, replace(settings, starts=1, moves="none"))
-    say.print(f"Fitting {COMPONENTS} components to both velocities, from {starts} seeds")
-    fits = _fit(sky, COMPONENTS, settings)
-    mixtures = [_described(fitted, sky) for fitted in fits]
-    mixture, spread = mixtures[0], (fits[0].loglik - fits[-1].loglik) * len(sky)
+    settings = Settings(seed, epochs, moves, verbose)
+    say.print(f"Fitting {COMPONENTS} components to both velocities")
+    mixture = _described(_fit(sky, COMPONENTS, settings), sky)
+    say.print(f"Fitting again on {resamples} resamples of the stars")
+    maxima, groups = judge_groups([mixture, *_again(sky, mixture, settings, resamples)])
+    say.print("Fitting one velocity of each star, to predict the other")
+    prediction = predict_other(sky, replace(settings, moves="none"))
 
-    maxima, groups = judge_groups(mixtures)
     model, picture = folder / "hipparcos.safetensors", folder / "hipparcos.png"
     mixture.save(model)
     draw(mixture, picture)
-    demo = Demo(mixture, len(sky), groups, maxima, prediction, model, picture, time.monotonic() - began, spread)
+    demo = Demo(mixture, len(sky), groups, maxima, prediction, model, picture, time.monotonic() - began)
     tell(demo, say)
     return demo
 
@@ -110,16 +112,22 @@ def _stars(seed: int, count: int | None) -> Velocities:
     return sky[np.sort(np.random.default_rng(seed).permutation(len(sky))[:count])]
 
 
-def _fit(sky: Velocities, components: int, settings: Settings) -> list[FitResult]:
-    """A fit from each start, likeliest first."""
-    batch = Batch.from_arrays(sky.x, sky.noise, sky.projection)
-    seeds = [1000 * settings.seed + start for start in range(settings.starts)]
-    results = [
-        fit(batch, components, method=EM(prior=PRIOR), moves=settings.moves, seed=seed, epochs=settings.epochs, tol=TOL,
-            verbose=settings.verbose)
-        for seed in seeds
-    ]  # fmt: skip
-    return sorted(results, key=lambda result: -result.loglik)
+def _fit(sky: Velocities, components: int, settings: Settings) -> FitResult:
+    return fit(
+        _batch(sky), components, method=EM(prior=PRIOR), moves=settings.moves, seed=settings.seed,
+        epochs=settings.epochs, tol=TOL, verbose=settings.verbose,
+    )  # fmt: skip
+
+
+def _again(sky: Velocities, mixture: Mixture, settings: Settings, draws: int) -> list[Mixture]:
+    """What the fit becomes on rows drawn again, each beginning where the fit ended."""
+    rows = [resampled(ArraySource(_batch(sky)), settings.seed, draw) for draw in range(draws)]
+    options: dict[str, Any] = {"method": EM(prior=PRIOR), "epochs": settings.epochs, "tol": AGAIN_TOL, "verbose": False}
+    return [replace(fit(each, mixture=mixture, **options).mixture, labels=LABELS) for each in rows]
+
+
+def _batch(sky: Velocities) -> Batch:
+    return Batch.from_arrays(sky.x, sky.noise, sky.projection)
 
 
 def _described(result: FitResult, sky: Velocities) -> Mixture:
@@ -142,12 +150,13 @@ def predict_other(sky: Velocities, settings: Settings) -> Prediction:
     x = sky.x.copy()
     x[np.arange(len(sky)), hidden] = np.nan
     seen = replace(sky, x=x)
-    many = _fit(seen, COMPONENTS, settings)
-    (one,) = _fit(seen, 1, replace(settings, starts=1, verbose=False, epochs=GAUSSIAN_EPOCHS))
-    gaussian, *mixtures = (_log_prob(fitted, sky) - _log_prob(fitted, seen) for fitted in (one, *many))
-    gains = tuple(float(np.mean(mixture - gaussian)) for mixture in mixtures)
-    error = np.std(mixtures[0] - gaussian) / np.sqrt(len(sky))
-    return Prediction(float(mixtures[0].mean()), float(gaussian.mean()), float(error), gains)
+    many, one = (
+        _fit(seen, COMPONENTS, settings),
+        _fit(seen, 1, replace(settings, verbose=False, epochs=GAUSSIAN_EPOCHS)),
+    )
+    mixture, gaussian = (_log_prob(fitted, sky) - _log_prob(fitted, seen) for fitted in (many, one))
+    error = np.std(mixture - gaussian) / np.sqrt(len(sky))
+    return Prediction(float(mixture.mean()), float(gaussian.mean()), float(error))
 
 
 def _log_prob(fitted: FitResult, sky: Velocities) -> Array:
@@ -158,10 +167,10 @@ def _log_prob(fitted: FitResult, sky: Velocities) -> Array:
 
 
 def judge_groups(mixtures: Sequence[Mixture]) -> tuple[Array, tuple[Group, ...]]:
-    """The maxima (m, 2) of the first mixture's U-V density, and its groups with the verdicts of all mixtures."""
+    """The maxima (m, 2) of the first mixture's U-V density, and its groups with the verdicts of the other mixtures."""
     seen = [_maxima(mixture) for mixture in mixtures]
     lines = [[_judge(name, *tops) for tops in seen] for name in GROUPS]
-    groups = tuple(replace(line[0], verdicts=tuple(group.verdict for group in line)) for line in lines)
+    groups = tuple(replace(line[0], again=tuple(group.verdict for group in line[1:])) for line in lines)
     return seen[0][0], groups
 
 

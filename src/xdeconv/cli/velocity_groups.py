@@ -12,14 +12,13 @@ from ..mixture._mixture import Mixture
 Array = np.ndarray
 GROUPS = {"Sirius": (9.0, 3.0), "Pleiades": (-12.0, -22.0), "Hyades": (-40.0, -20.0), "Hercules": (-30.0, -50.0)}
 NEAR = 8.0  # km/s: how far from a group's place in the literature its maximum may lie
-ONE_PLACE = 3.0  # nats of all stars together: fits that differ by less are taken to be the same
 
 
 @dataclass(frozen=True)
 class Group:
-    """A moving group: its (U, V) in the literature, what the likeliest fit shows, where, at what distance in km/s.
+    """A moving group: its (U, V) in the literature, what the fit shows, where, at what distance in km/s.
 
-    ``verdicts`` has one for each start, the likeliest first.
+    ``again`` has the verdicts of fits to resamples of the stars.
     """
 
     name: str
@@ -27,29 +26,28 @@ class Group:
     verdict: str
     found: tuple[float, float] | None
     distance: float | None
-    verdicts: tuple[str, ...] = ()
+    again: tuple[str, ...] = ()
 
     @property
     def agree(self) -> int:
-        """How many starts come to the same verdict."""
-        return self.verdicts.count(self.verdict)
+        """How many resamples give the same verdict."""
+        return self.again.count(self.verdict)
 
 
 @dataclass(frozen=True)
 class Prediction:
     """How well one tangential component follows from the other, in nats per star, and the gain over one Gaussian.
 
-    ``gains`` has one for each start, the likeliest first; ``gain_error`` is the scatter of that one among stars alone.
+    ``gain_error`` is the scatter of the gain among stars.
     """
 
     mixture: float
     gaussian: float
     gain_error: float
-    gains: tuple[float, ...]
 
     @property
     def gain(self) -> float:
-        return self.gains[0]
+        return self.mixture - self.gaussian
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,9 +62,3 @@ class Demo:
     model: Path
     picture: Path
     seconds: float
-    spread: float
-
-    @property
-    def one_place(self) -> bool:
-        """Whether the fits from all seeds are the same, in likelihood and in what they say of groups."""
-        return self.spread < ONE_PLACE and all(group.agree == len(group.verdicts) for group in self.groups)

@@ -298,7 +298,7 @@ def _draw(
         if user is not None:
             user(record)
 
-    rows = _resampled(source, seed, draw)
+    rows = resampled(source, seed, draw)
     try:
         result = fit(rows, mixture=mixture, **{"seed": seed, **options, "callback": callback, "verbose": False})
     except NumericalTrouble as trouble:
@@ -309,7 +309,7 @@ def _draw(
     return matched(result.mixture, mixture), result.converged
 
 
-def _resampled(source: ArraySource, seed: int, draw: int) -> ArraySource:
+def resampled(source: ArraySource, seed: int, draw: int) -> ArraySource:
     """The rows that are drawn, each weighing as often as it is."""
     times = torch.from_numpy(np.random.default_rng([seed, draw]).poisson(1.0, source.rows)).to(source.batch.device)
     some = times.nonzero()[:, 0]
