@@ -227,13 +227,23 @@ def say_compiling(what: str) -> None:
     tell(f"compiling CPU kernels for {what}")
 
 
+def for_what(kind: Unrolled) -> str:
+    """What a kind's steps are for, as people are told; some serve rows of all dimensions.
+
+    >>> for_what(Unrolled(6, 6, "diagonal", False, False, 64)), for_what(Unrolled(6, 6, "full", True, False, 32).plain)
+    ('d = 6, diagonal noise, float64', 'all dimensions, float32')
+    """
+    rows = "all dimensions" if kind == kind.plain else f"d = {kind.d}, {kind.noise} noise"
+    return f"{rows}, float{kind.bits}"
+
+
 @intrinsic(prefer_literal=True)
 def _emit(typing: Any, code: Any, step: Any, mark: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any) -> Any:
     """The instructions of a step, in place of a call."""
     kind, write = Unrolled.parse(code.literal_value), STEPS[step.literal_value]
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        say_compiling(f"d = {kind.d}, {kind.noise} noise, float{kind.bits}")
+        say_compiling(for_what(kind))
         write(WideEmitter(builder, kind.bits), kind, *arguments[3:])
         return context.get_dummy_value()
 
