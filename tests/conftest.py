@@ -19,11 +19,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--redraw", action="store_true", help="draw pictures of tests and thumbnails again: look at them")
 
 
+LONG_EXAMPLES = {"compat", "simulate", "studies"}  # rooms whose docstrings fit and simulate
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Of tests with many cases, `make quick` runs some and `make test` all: the others of the sampled are slow."""
     cases: dict[str, int] = {}
     for item in items:
+        if isinstance(item, pytest.DoctestItem) and item.path.parent.name in LONG_EXAMPLES:
+            item.add_marker("slow")
         mark = item.get_closest_marker("sampled")
         if mark is None:
             continue

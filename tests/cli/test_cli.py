@@ -194,6 +194,7 @@ def test_plot(folder, call, kind, words, monkeypatch):
     target.unlink()
 
 
+@pytest.mark.slow
 def test_plot_refuses_what_does_not_go_together(folder, call):
     def words(*more):
         code, _, err = call("plot", folder / "model.safetensors", "-o", folder / "p.png", *more)

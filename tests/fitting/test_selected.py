@@ -60,6 +60,7 @@ def test_converged_means_that_nothing_is_left():
     assert (long.loglik - short.loglik) * len(PLAIN["X"]) < 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("selection", [xd.Cut(0, above=0.0), lambda X: X[:, 0] > 0], ids=["cut", "function"])
 def test_a_search_mends_what_is_stuck(selection):
     """Two components on one cluster and one on two: the rows that were rejected are drawn for the moves."""

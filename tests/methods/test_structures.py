@@ -94,6 +94,7 @@ def test_low_rank_without_noise_is_a_factor_analysis():
     np.testing.assert_allclose(state.covariances[0], theirs.get_covariance(), rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_factors_are_found_again():
     rng = torch.Generator().manual_seed(0)
     F = torch.randn(4, 12, 3, generator=rng, dtype=torch.float64)

@@ -49,7 +49,7 @@ def test_uniform_with_gaps(name, kind):
     assert (p < 0.05).mean() == pytest.approx(0.05, abs=0.02)
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_uniform_for_many_rows_with_noise_of_their_own(name):
     """By draws that rows of like noise share, with two patterns of gaps; next to nothing is left to rays."""

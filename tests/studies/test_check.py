@@ -107,6 +107,7 @@ def test_rows_that_were_cut_are_judged_given_that_they_were(name):
     assert all("the model is too wide" in text for text in texts(rows, wide, error=error).values())
 
 
+@pytest.mark.slow
 def test_errors_of_rows_that_were_cut():
     """The cut was made by the errors as quoted, half of which are what they are."""
     error, rng = np.sqrt(NOISE), np.random.default_rng(4)
@@ -118,6 +119,7 @@ def test_errors_of_rows_that_were_cut():
     assert found["b"] == "errors and model are right"
 
 
+@pytest.mark.slow
 def test_rows_that_a_function_selected():
     def keep(X, error):
         return 1 / (1 + np.exp(-X[:, 0] / error[:, 0]))
