@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from scipy.stats import norm
@@ -307,6 +309,25 @@ def test_a_file_that_is_streamed_gives_the_same(mixture, found, tmp_path):
     np.testing.assert_allclose(by_path.means, found.means, rtol=1e-9)
     by_name = xd.errors(tmp_path / "rows.parquet", mixture, columns=["a", "b"])
     np.testing.assert_allclose(by_name.covariances, found.covariances, rtol=1e-9)
+
+
+def test_rows_of_a_file_have_the_weights_and_groups_of_the_fit(tmp_path):
+    """By its name, and opened without a word of either: groups of a column follow; a path's weights do."""
+    rng = np.random.default_rng(2)
+    columns = {"a": X[:, 0], "b": X[:, 1], "a_error": NOISE[:, 0] ** 0.5, "b_error": NOISE[:, 1] ** 0.5,
+               "G": rng.uniform(10, 20, 800), "w": rng.uniform(0.1, 3.0, 800)}  # fmt: skip
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table(columns), path)
+    source = xd.open(path, ["a", "b"], weight="w")
+    wider = xd.Inflation(by="G", bins=[15.0])
+    fitted = xd.fit(source, mixture=TRUTH, inflation=wider).mixture
+    by_path, opened = xd.errors(path, fitted), xd.errors(source, fitted)
+    np.testing.assert_allclose(by_path.means, opened.means, rtol=1e-9)
+    assert np.isfinite(opened.inflation[:2]).all()  # the third group, of rows without G, has none
+    assert not any("below a maximum" in note for note in by_path.notes)
+    assert xd.check(source, fitted).verdicts[0].rows == 800
+    refits = [xd.bootstrap(data, fitted, draws=1).mixtures[0].means for data in (path, source)]
+    np.testing.assert_allclose(*refits, rtol=1e-9)
 
 
 def test_a_width_far_below_the_noise_is_named():

@@ -78,8 +78,8 @@ class Asked:
             return Batch(torch.zeros(self.d, 0, dtype=torch.float64))
         return batches[0] if len(batches) == 1 else concatenate(batches)
 
-    def rows(self, X: Any, given: Mapping[str, Any]) -> Source | Batch:
-        """Checked rows of the model's coordinates."""
+    def rows(self, X: Any, given: Mapping[str, Any], fitted: bool = False) -> Source | Batch:
+        """Checked rows of the model's coordinates; ``fitted`` ones are those of the fit, with its weights."""
         named = [name for name, value in given.items() if value is not None]
         if isinstance(X, (Batch, Source)):
             if named:
@@ -87,7 +87,7 @@ class Asked:
                 raise ValueError(f"{kind} carries its own noise, projection, weight and priors: give them there")
             return self._checked_batch(X) if isinstance(X, Batch) else self._checked_source(X)
         if is_path(X) or (self._reads(X) and not {"noise", "error", "projection"} & set(named)):
-            return self._opened(X, {name: given[name] for name in named})
+            return self._opened(X, {name: given[name] for name in named}, fitted)
         return self._arrays(X, given)
 
     def _reads(self, X: Any) -> bool:
@@ -96,11 +96,12 @@ class Asked:
 
     # Catalogues
 
-    def _opened(self, X: Any, given: Mapping[str, Any]) -> Source | Batch:
+    def _opened(self, X: Any, given: Mapping[str, Any], fitted: bool) -> Source | Batch:
         stray = sorted({"noise", "error", "projection"} & set(given))
         if stray:
             raise ValueError(f"a file's errors are found in it by name: {', '.join(stray)} cannot be given beside it")
-        source = self._checked_source(self._open(X))
+        weight = self.meta.get(OPEN, {}).get("weight") if fitted and "weight" not in given else None
+        source = self._checked_source(self._open(X, {} if weight is None else {"weight": weight}))
         if not given:
             return source
         whole = source.load().batch
@@ -111,13 +112,13 @@ class Asked:
             label=checks.label(given.get("label"), given.get("log_prior"), whole.n),
         )
 
-    def _open(self, X: Any) -> CatalogSource:
+    def _open(self, X: Any, more: Mapping[str, Any]) -> CatalogSource:
         """The rows read as those of the fit were; errors of what the fit took as exact are said to be left out."""
         columns, choices = self.columns(), dict(self.meta.get(OPEN, {}))
         names = tabular.names(X)
         if names is not None and OPEN not in self.meta and not set(columns) <= set(names):
             raise ValueError(f"the table has columns {names}, the mixture is of {columns}")
-        source = open_source(X, **remembering.arguments(choices, columns))
+        source = open_source(X, **remembering.arguments(choices, columns), **more)
         noisy = list(remembering.noisy(source.recipe).values())
         exact = [raws for raws, then in zip(noisy, self._errors(), strict=True) if raws and then is False]
         if not exact:
@@ -125,7 +126,7 @@ class Asked:
         unused = {raw: None for raws in exact for raw in raws}
         _say(f"the rows have errors of {', '.join(unused)}, which are not used: the model was fitted without them")
         choices["error"] = {**choices.get("error", {}), **unused}
-        return open_source(X, **remembering.arguments(choices, columns))
+        return open_source(X, **remembering.arguments(choices, columns), **more)
 
     def columns(self) -> list[str]:
         """The features of a catalogue that are this model's coordinates."""

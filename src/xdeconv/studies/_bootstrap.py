@@ -23,6 +23,7 @@ from ..mixture.coordinates import Coordinate
 from ..mixture.distances import bhattacharyya
 from ..rows.data import ArraySource
 from .bands import LEVELS, Band, checked_grid, checked_levels
+from .fitted_rows import fitted_rows
 from .trials import show_trials
 from .undetermined import log_widths, undetermined
 
@@ -251,7 +252,7 @@ def bootstrap(
     if isinstance(draws, bool) or not isinstance(draws, (int, np.integer)) or draws < 1:
         raise ValueError(f"draws must be a whole number of at least 1, got {draws!r}")
     given = {"noise": noise, "error": error, "projection": projection, "weight": weight, "log_prior": log_prior}
-    source = ArraySource(mixture.batch(data, **given, label=label))
+    source = fitted_rows(data, mixture, {**given, "label": label}).load()
     background = options.pop("background", None)
     if background is not None:
         source = cast(ArraySource, as_background(background, source, None)[0])

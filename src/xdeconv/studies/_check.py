@@ -15,6 +15,7 @@ import torch
 from scipy.special import ndtri
 from scipy.stats import kstest
 
+from ..fitting.beside.inflating import grouped_data
 from ..fitting.beside.selected import choose_selection, refuse_all_rejected
 from ..mixture._mixture import Mixture, refuse_no_mixture
 from ..mixture.coordinates import Coordinate
@@ -158,7 +159,7 @@ def check(
         mixture = mixture.with_(selection=selection)
     if bins < 1:
         raise ValueError(f"bins must be at least 1, got {bins!r}")
-    asked = mixture.asked_rows(data, noise, projection, error=error)
+    asked = grouped_data(mixture.asked_rows(data, noise, projection, error=error), None, mixture)[0]
     views = asked.views if isinstance(asked, Source) else None
     if isinstance(asked, Source) and by is None:
         asked = asked.sample(ROWS, seed)

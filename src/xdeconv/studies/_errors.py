@@ -19,10 +19,10 @@ from ..fitting.beside.selected import choose_selection, refuse_all_rejected, sel
 from ..methods import EM, Method
 from ..methods.fixed import Fixed
 from ..mixture._mixture import Mixture, refuse_no_mixture
-from ..mixture.asking import Asked
-from ..rows.data import Source, as_source
+from ..rows.data import Source
 from ..system.devices import chosen_device
 from .beside import Beside
+from .fitted_rows import fitted_rows
 from .gradients import Gradients
 from .sandwich import Sandwich, Solved
 from .standard_errors import Errors
@@ -108,8 +108,7 @@ def errors(
     data = data if columns is None else open_catalog(data, columns)
     given = {"noise": noise, "error": error, "projection": projection, "weight": weight, "log_prior": log_prior,
              "label": label}  # fmt: skip
-    asked = Asked(mixture.d, mixture.labels, mixture.units, mixture.meta or {})
-    source = as_source(asked.rows(data, given))
+    source = fitted_rows(data, mixture, given)
     if source.rows == 0:
         raise ValueError("there are no rows to tell errors by")
     _refuse_structures(mixture, method)
