@@ -549,3 +549,25 @@ def test_an_empty_name_is_not_the_folder_one_is_in(tmp_path, monkeypatch):
     for name in ("", ["a.parquet", ""]):
         with pytest.raises(FileNotFoundError, match="is empty"):
             xd.open(name, ["x"])
+
+
+def test_fields_of_a_votable_with_the_same_name_are_refused_where_they_are_used(tmp_path):
+    fields = "".join(f'<FIELD name="{name}" datatype="double"/>' for name in "xxy")
+    rows = "<TR><TD>1</TD><TD>2</TD><TD>3</TD></TR>"
+    (tmp_path / "a.vot").write_text(f'<VOTABLE version="1.3"><RESOURCE><TABLE>{fields}<DATA><TABLEDATA>{rows}'
+                                    "</TABLEDATA></DATA></TABLE></RESOURCE></VOTABLE>")  # fmt: skip
+    with pytest.raises(ValueError, match="2 columns called 'x'"):
+        values(tmp_path / "a.vot")
+    np.testing.assert_array_equal(values(tmp_path / "a.vot", ["y"]), [[3.0]])
+
+
+def test_a_column_of_several_numbers_is_said_with_its_file(tmp_path):
+    column = fits.Column("x", "2D", array=np.ones((3, 2)))
+    fits.BinTableHDU.from_columns([column]).writeto(tmp_path / "a.fits")
+    with pytest.raises(ValueError, match=r"a.fits: column x has the format 2D"):
+        values(tmp_path / "a.fits")
+
+
+def test_floats_of_more_than_64_bits_are_numbers(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.arange(3, dtype=np.longdouble))
+    np.testing.assert_array_equal(values(tmp_path / "a.npz"), [[0.0, 1.0, 2.0]])

@@ -355,3 +355,16 @@ def test_too_little_memory_is_said_to_be_that(capsys, problem):
     said = capsys.readouterr().err
     assert said.startswith("xdeconv: there is not enough memory")
     assert "--traceback" not in said
+
+
+def test_draws_come_in_blocks(here, call, monkeypatch):
+    monkeypatch.setattr("xdeconv.cli.sample.BLOCK_ROWS", 100)
+    mixture = xd.Mixture([0.5, 0.5], [[0.0, 0.0], [9.0, 9.0]], [np.eye(2), np.eye(2)], labels=["x", "y"])
+    mixture.save(here / "two.safetensors")
+    assert call("sample", "two.safetensors", "-n", "250", "--seed", "3", "-o", "draws.arrow")[0] == 0
+    with pa.OSFile(str(here / "draws.arrow")) as file:
+        reader = pa.ipc.open_file(file)
+        blocks = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+    assert [block.num_rows for block in blocks] == [100, 100, 50]
+    drawn = np.stack([blocks[0].column(name).to_numpy() for name in "xy"], axis=1)
+    np.testing.assert_array_equal(drawn, mixture.sample(100, seed=3))

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from . import options, outputs
 from .app import app, say
 from .tables import names_of, target_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BLOCK_ROWS = 1 << 16  # that are drawn at a time
 
 
 @app.command()
@@ -21,13 +27,27 @@ def sample(
 ) -> None:
     """Draw true values from a model."""
     target_table(output, [model], force)
+    import numpy as np
     import pyarrow as pa
 
     from ..catalog.writers import write_blocks
     from ..mixture._mixture import load
+    from ..system.progress import progress_of_call
 
-    mixture = load(model)
-    drawn = mixture.sample(rows, seed)
-    columns = {name: pa.array(drawn[:, a]) for a, name in enumerate(names_of(mixture))}
-    write_blocks(output, [pa.RecordBatch.from_pydict(columns, metadata=outputs.table_mark())])
+    mixture, rng = load(model), np.random.default_rng(seed)
+
+    def block(size: int) -> pa.RecordBatch:
+        drawn = mixture.drawn(size, rng)
+        columns = {name: pa.array(drawn[:, a]) for a, name in enumerate(names_of(mixture))}
+        return pa.RecordBatch.from_pydict(columns, metadata=outputs.table_mark())
+
+    with progress_of_call(None, rows) as progress:
+
+        def blocks() -> Iterator[pa.RecordBatch]:
+            for first in range(0, rows, BLOCK_ROWS):
+                size = min(BLOCK_ROWS, rows - first)
+                yield block(size)
+                progress.update(f"rows to {output}", done=size)
+
+        write_blocks(output, blocks())
     say(f"{rows:,} rows in {output}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import gzip
 import zlib
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.parsers import expat
@@ -24,14 +26,21 @@ def read_votable(path: Path) -> MemoryTable:
         with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
             _refuse_streams(file, path)
             file.seek(0)
-            contents = table.parse_single_table(file).to_table(use_names_over_ids=True)
+            contents = table.parse_single_table(file)
             while file.read(CHUNK):  # only the end of a compressed file tells whether it is whole
                 pass
-        return astropy_table(contents, str(path))
+        rows = contents.to_table(use_names_over_ids=True)
+        return _named_as(astropy_table(rows, str(path)), rows.colnames, [field.name for field in contents.fields])
     except ReadError:
         raise
     except (OSError, EOFError, zlib.error, ValueError, IndexError, table.exceptions.VOTableSpecError) as problem:
         raise ReadError(f"{path} is damaged or not a VOTable: {problem}") from problem
+
+
+def _named_as(table: MemoryTable, unique: Sequence[str], names: Sequence[str]) -> MemoryTable:
+    """The table with the names that its file has: astropy makes them unique, which hides that two are the same."""
+    said = dict(zip(unique, names, strict=True))
+    return replace(table, table=table.table.rename_columns([said[column] for column in table.columns]))
 
 
 def _refuse_streams(file: Any, path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...rows.tables import Inexact
 from .several import Description, SeveralFiles, equal_pieces
 from .table import BLOCK_ROWS, Piece, ReadError, need, record_batch
 
@@ -57,7 +58,7 @@ class FitsTable(SeveralFiles):
                 raise ReadError(f"{piece.file} has no column {absent[0]!r}, which other files of {self.name} have")
             for rows in _slices(piece, layout):
                 yield record_batch({name: _values(rows, layout, name) for name in columns})
-        except ReadError:
+        except (ReadError, Inexact):
             raise
         except DAMAGE as problem:
             raise ReadError(f"{piece} is damaged or cannot be read: {problem}") from problem
@@ -171,7 +172,8 @@ def _values(rows: Any, layout: Layout, name: str) -> np.ndarray:
         return values
     code = str(column.format).lstrip("0123456789")[:1]
     if values.ndim != 1 or code not in "LA" + INTEGERS + FLOATS:
-        raise ReadError(f"column {name} has the format {column.format}, which is not one number or text in each row")
+        why = f"has the format {column.format}, which is not one number or text in each row"
+        raise Inexact(f"column {name}", why)
     if code == "A":
         return values
     if code == "L":

@@ -180,6 +180,8 @@ def _arrow(values: Any, name: str) -> pa.Array:
     array = np.ma.getdata(values) if mask is not None else np.asarray(values)
     if array.dtype.byteorder == ">" or (array.dtype.kind in "iufc" and not array.dtype.isnative):
         array = array.astype(array.dtype.newbyteorder("="))
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        array = array.astype(np.float64)
     if array.dtype.kind == "S":
         array = np.char.decode(array, "utf-8")
     if array.dtype.kind == "U":
