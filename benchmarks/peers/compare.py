@@ -2,8 +2,9 @@
 
 python -m benchmarks.peers [--rows 20000] [--k 16] [--passes 20] [--out FOLDER]
 
-Each peer is installed from PyPI into an environment of its own under the folder, and does EM passes there. After each
-pass its mixture is scored here on held-out rows, in float64 and by one function.
+Each peer is installed from PyPI into an environment of its own under the folder, and does EM passes there; what is not
+there, Bovy's C code, is built by hand: --built extreme-deconvolution=PYTHON names an interpreter that has it. After
+each pass its mixture is scored here on held-out rows, in float64 and by one function.
 """
 
 from __future__ import annotations
@@ -38,9 +39,10 @@ CANNOT = {
     "torch < 2 and six, which it does not name",
     "astroML": "missing values, projections, weights, a start of one's own, outliers (all becomes NaN)",
     "pygmmis": "weights, streams; missing values get a variance of 1e10",
-    "xdeconv": "selection functions, backgrounds, covariances other than full",
+    "extreme-deconvolution": "streams, float32; missing values but as projections; it is not on PyPI",
+    "xdeconv": "a selection together with factors on errors",
 }
-INSTALLED = ("scikit-learn", "astroML", "pygmmis", "pomegranate", "pycave")
+INSTALLED = ("scikit-learn", "astroML", "pygmmis", "pomegranate", "pycave", "extreme-deconvolution")
 ALSO = {"pycave": ("six",)}  # what a peer needs and does not name
 LONG_FITS = {"pycave": 20}  # passes of a peer that cannot be stopped after each
 OURS = ("xdeconv float64", "xdeconv float32")
@@ -219,6 +221,7 @@ def main() -> None:
     parser.add_argument("--peers", nargs="*", default=list(INSTALLED))
     parser.add_argument("--limit", type=float, default=90, help="seconds for the passes of each peer")
     parser.add_argument("--install-limit", type=float, default=300, help="seconds for each installation")
+    parser.add_argument("--built", nargs="*", default=[], metavar="PEER=PYTHON", help="interpreters that have a peer")
     parser.add_argument("--install-only", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("peers"))
     parser.add_argument("--write", type=Path, help="only write RESULTS.md from what an earlier run saved here")
@@ -227,7 +230,9 @@ def main() -> None:
         return write(json.loads(a.write.read_text()))
     folder = a.out.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    pythons = {name: environment(folder / "environments", name, a.install_limit) for name in a.peers}
+    built = {name: (Path(python), "") for name, _, python in (word.partition("=") for word in a.built)}
+    others = [name for name in a.peers if name not in built]
+    pythons = {name: environment(folder / "environments", name, a.install_limit) for name in others} | built
     if a.install_only:
         return print({name: trouble or "installed" for name, (_, trouble) in pythons.items()})
     problem = Problem.simulated(a.rows, a.k)

@@ -30,7 +30,7 @@ from benchmarks.small.problems import PROBLEMS
 from xdeconv.rows.batch import Batch
 from xdeconv.simulate import _gaia as simulate
 
-DRAWS, JUDGING, SCORING = 16, 64, 1024  # draws of the proposal per row: to learn, to judge states, and to score
+DRAWS, JUDGING, SCORING = 16, 64, 512  # draws of the proposal per row: to learn, to judge states, and to score
 BATCH, RATE = 256, 2e-3
 HIDDEN, TRANSFORMS = (64, 64), 3
 SCORED = 2000  # rows held out

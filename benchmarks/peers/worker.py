@@ -121,6 +121,16 @@ def pycave(X: Array, S: Array, start: Parameters, record: Record) -> None:
     record(*(t.detach().double().numpy() for t in (model.model_.component_probs, model.model_.means, covariances)))
 
 
+def bovy(X: Array, S: Array, start: Parameters, record: Record) -> None:
+    """extreme_deconvolution, Bovy's C code, a call of one pass after the other: it changes the start in place."""
+    from extreme_deconvolution import extreme_deconvolution
+
+    weights, means, covariances = (np.array(a) for a in start)
+    while True:
+        extreme_deconvolution(X, S, weights, means, covariances, tol=0.0, maxiter=1)
+        record(weights, means, covariances)
+
+
 def ours(X: Array, S: Array, start: Parameters, record: Record, dtype: str) -> None:
     """The sums and the update of xdeconv's batch EM."""
     import torch
@@ -149,6 +159,7 @@ PEERS: dict[str, tuple[str, Callable[[Array, Array, Parameters, Record], None]]]
     "pygmmis": ("pygmmis", pygmmis),
     "pomegranate": ("pomegranate", pomegranate),
     "pycave": ("pycave", pycave),
+    "extreme-deconvolution": ("extreme-deconvolution", bovy),
     "xdeconv float64": ("xdeconv", xdeconv64),
     "xdeconv float32": ("xdeconv", xdeconv32),
 }
