@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from benchmarks.coverage import measure as coverage
+from benchmarks.outliers import measure as outliers
 from benchmarks.selecting import measure as selecting
 
 
@@ -25,3 +26,21 @@ def test_a_known_number_of_components_is_chosen_with_little_regret():
     assert np.mean([record["regret"] for record in records]) < 0.005
     assert all(record["chosen"] == record["known"] for record in records)
     assert "xd.select" in selecting.table(records)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["selected", "errors too small"])
+def test_intervals_of_models_with_more_than_components(kind):
+    records = [coverage.measure(kind, seed, coverage.by_errors, n=2000) for seed in range(4)]
+    inside = [sum(record["inside"][i] for record in records) / sum(record["known"] for record in records)
+              for i in range(2)]  # fmt: skip
+    assert 0.45 < inside[0] < 0.9
+    assert 0.85 < inside[1] <= 1.0
+
+
+@pytest.mark.slow
+def test_p_values_of_rows_that_see_one_number_are_quick_and_uniform():
+    line = outliers.projected("touching", 1, 1000)
+    distance, limit = (float(word.strip("()")) for word in line[-1].split())
+    assert distance < limit
+    assert float(line[3]) < 1.0  # ms
