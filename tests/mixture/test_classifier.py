@@ -148,3 +148,26 @@ def test_a_rare_class_is_calibrated_with_every_kind_of_priors():
     equal = Classifier(models, "equal").predict_proba(X, error=error)[:, 0]
     high = equal > 0.9
     assert member[high].mean() < 0.6  # what equal priors do to a rare class
+
+
+def test_classes_whose_errors_differ_are_calibrated_with_priors_by_error_size():
+    """How common each class is among training rows of like errors, for each row: within 2 points over ten bins."""
+    rng = np.random.default_rng(5)
+    mixtures = {"star": Mixture([1.0], [[0.0]], [[[1.0]]]), "galaxy": Mixture([1.0], [[1.0]], [[[1.0]]])}
+    errors = {"star": (0.2, 1.0), "galaxy": (0.6, 3.0)}
+    sizes, edges = {"star": 60_000, "galaxy": 20_000}, np.linspace(0.2, 3.0, 29)
+    counts = {name: np.histogram(rng.uniform(*errors[name], n), edges)[0] + 0.5 for name, n in sizes.items()}
+    error = np.concatenate([rng.uniform(*errors[name], (n, 1)) for name, n in sizes.items()])
+    X = np.concatenate([mixtures[name].sample(n, seed=n, error=error[first : first + n])
+                        for name, n, first in (("star", 60_000, 0), ("galaxy", 20_000, 60_000))])  # fmt: skip
+    galaxy = np.arange(80_000) >= 60_000
+    place = np.clip(np.searchsorted(edges, error[:, 0]) - 1, 0, len(edges) - 2)
+
+    def off(priors):
+        p = Classifier(mixtures, priors).predict_proba(X, error=error)[:, 1]
+        bins = np.minimum((10 * p).astype(int), 9)
+        away = [abs(p[bins == b].mean() - galaxy[bins == b].mean()) for b in range(10) if (bins == b).sum() >= 1000]
+        return max(away)
+
+    assert off({name: counts[name][place] for name in mixtures}) < 0.02
+    assert off({"star": 3, "galaxy": 1}) > 0.1  # one number for all rows does not know that large errors are galaxies'

@@ -37,9 +37,9 @@ class Classifier:
         ``{class: Mixture}``.
     priors : dict or str, optional
         ``{class: number}``; or ``{class: (n,)}`` with a number for each row, such as the counts of the class at the
-        row's magnitude; only ratios matter. Or a word: "training" (as common as in the rows that the mixtures were
-        fitted to), "fitted" (as common as makes the rows asked about likeliest) or "equal". What is not said is equal,
-        with a warning: where classes are rare, that is rarely meant.
+        row's magnitude, or at its error where classes differ in those; only ratios matter. Or a word: "training" (as
+        common as in the rows that the mixtures were fitted to), "fitted" (as common as makes the rows asked about
+        likeliest) or "equal". What is not said is equal, with a warning: where classes are rare, that is rarely meant.
 
     Examples
     --------
