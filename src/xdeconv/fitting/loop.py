@@ -15,6 +15,7 @@ import torch
 from ..mixture._mixture import Mixture
 from ..rows.data import Source
 from ..system.ranks import from_first, made_by_first, rank, world
+from ..system.text import counted
 from .beside.background import with_share
 from .beside.drawing import drawn, drawn_again
 from .frame import Frame
@@ -138,7 +139,7 @@ def _epoch(desk: Desk, moved: int | None) -> Epoch:
         unsearched = _copied(desk.learner)
         moved = _search(desk, remarks)
     if moved:
-        remarks.append(f"{moved} moves")
+        remarks.append(counted(moved, "move"))
         past = []
     while True:
         before = _copied(desk.learner)
@@ -151,7 +152,7 @@ def _epoch(desk: Desk, moved: int | None) -> Epoch:
             desk.learner = desk.workspace.method.restore(desk.learner, before)
             if moved and unsearched is not None and not desk.workspace.single:
                 desk.learner = desk.workspace.method.restore(desk.learner, unsearched)
-                remarks.append(f"a search that made {moved} moves was undone: {trouble}")
+                remarks.append(f"a search that made {counted(moved, 'move')} was undone: {trouble}")
                 moved, past = 0, desk.state.past()
                 continue
             remarks.append(_recover(desk, trouble))

@@ -30,6 +30,15 @@ def _escape(character: str) -> str:
     return character.encode("unicode_escape", "backslashreplace").decode("ascii")
 
 
+def counted(number: int, thing: str) -> str:
+    """How many there are of a thing.
+
+    >>> counted(1, "move"), counted(2, "move")
+    ('1 move', '2 moves')
+    """
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
 def measured(value: float, error: float) -> str:
     """A number and its standard error, to the digits that the error deserves: two of its own.
 
