@@ -101,7 +101,7 @@ def main() -> None:
     parser.add_argument("--only", choices=["beside", "selection"], help="one part of it")
     parser.add_argument("--data-sets", type=int, default=50, help="for the coverage of errors of selected rows")
     parser.add_argument("--pygmmis", help="a Python that has pygmmis, to compare with")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[400, 20_000], help="rows to compare with pygmmis on")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[400, 4_000], help="rows to compare with pygmmis on")
     parser.add_argument("--write", action="store_true", help="write the tables to RESULTS.md")
     told = parser.parse_args()
     if told.only != "selection":

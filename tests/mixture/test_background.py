@@ -9,6 +9,7 @@ from scipy.special import ndtr
 from scipy.stats import multivariate_normal, norm
 
 import xdeconv as xd
+from xdeconv.mixture import boxes
 from xdeconv.mixture.background import Rows
 from xdeconv.mixture.boxes import log_box, log_interval
 from xdeconv.rows.batch import Batch
@@ -171,3 +172,20 @@ def test_a_correlated_box_is_right_to_a_thousandth_where_it_is_improbable(d):
     rare = right > 1e-6
     assert right[rare].min() < 0.02
     np.testing.assert_allclose(found[rare], right[rare], rtol=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("d", [4, 10])
+def test_a_box_seen_through_correlated_noise_is_known_to_a_thousandth(d, monkeypatch):
+    rng = np.random.default_rng(d + 7)
+    A = rng.normal(size=(20, d, d)) / np.sqrt(d)
+    centre, width = 1.2 * rng.normal(size=(20, d)), rng.uniform(0.5, 4.0, size=(20, d))
+    given = [
+        torch.from_numpy(t)
+        for t in (centre - width / 2, centre + width / 2, A @ A.transpose(0, 2, 1) + 0.05 * np.eye(d))
+    ]
+    found = boxes.log_box(*given)
+    for name in ("LATTICE", "LARGER"):
+        monkeypatch.setattr(boxes, name, 1 << 17)
+    right = boxes.log_box(*given)
+    assert (found - right).abs()[right.exp() > 1e-6].max() < 1e-3

@@ -293,7 +293,8 @@ def rejection(selection: Selecting, row: int, count: int, labels: Sequence[str] 
     """What is said of rows that the selection itself would have rejected, by the first of them."""
     more = "" if count == 1 else f" (and {count - 1} more)"
     return ValueError(f"row {row}{more} would not have been kept by selection={selection.told(labels)}: it must be the "
-                      "one that made the table; drop these rows, or mend it")  # fmt: skip
+                      "one that made the table; drop these rows (those that miss what a cut looks at among them), or "
+                      "mend it")  # fmt: skip
 
 
 def standard_errors(batch: Batch) -> Tensor:

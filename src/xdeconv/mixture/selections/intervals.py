@@ -99,18 +99,26 @@ def _pair(one: Tensor, two: Tensor, a: int, b: int) -> Tensor:
 def _at(edge: Tensor, which: list[int], low: Tensor, high: Tensor, T: Tensor) -> Tensor:
     """The density at some coordinates of ``edge`` of what lies between the edges of the others; 0 at infinity."""
     rest = [c for c in range(low.shape[-1]) if c not in which]
+    nowhere = edge[..., which].isinf().any(-1)
+    if bool(nowhere.all()):
+        return torch.zeros_like(edge[..., 0])
     t, S = _finite(edge[..., which]), T[..., which, :][..., which]
-    L = torch.linalg.cholesky_ex(S)[0]
-    z = torch.linalg.solve_triangular(L, t[..., None], upper=False)
+    L = S.sqrt() if len(which) == 1 else torch.linalg.cholesky_ex(S)[0]
+    z = _solved(L, t[..., None])
     log_density = (
         -0.5 * (z * z).sum((-2, -1)) - L.diagonal(dim1=-2, dim2=-1).log().sum(-1) - len(which) * np.log(2 * np.pi) / 2
     )
     inside = torch.ones_like(log_density)
     if rest:
-        half = torch.linalg.solve_triangular(L, T[..., which, :][..., rest], upper=False)
+        half = _solved(L, T[..., which, :][..., rest])
         shift = (half.mT @ z)[..., 0]
         inside = share(low[..., rest] - shift, high[..., rest] - shift, T[..., rest, :][..., rest] - half.mT @ half)
-    return torch.where(edge[..., which].isinf().any(-1), 0.0, log_density.exp() * inside)
+    return torch.where(nowhere, 0.0, log_density.exp() * inside)
+
+
+def _solved(L: Tensor, B: Tensor) -> Tensor:
+    """L^-1 B, without a solver where L is a single number."""
+    return B / L if L.shape[-1] == 1 else torch.linalg.solve_triangular(L, B, upper=False)
 
 
 def _finite(edge: Tensor) -> Tensor:
