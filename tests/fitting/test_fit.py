@@ -585,12 +585,12 @@ def test_long_streams_are_fitted_in_batches_unless_their_rows_live_elsewhere(dev
 @pytest.mark.parametrize(
     ("words", "said"),
     [({"moves": "none"}, "fitting 60 rows by EM, without moves"), ({}, "fitting 60 rows by EM, with moves"),
-     ({"tails": 4.0}, "fitting 60 rows by EM"),
+     ({"tails": 4.0}, "fitting 60 rows by EM"), ({"components": 1}, "fitting 60 rows by EM, without moves"),
      ({"moves": "none", "batch_rows": 20}, "fitting 60 rows by EM, 20 rows per step, without moves"),
      ({"moves": "none", "method": xd.SGD(), "batch_rows": 9}, "60 rows by SGD, 9 rows per step, without moves")],
 )  # fmt: skip
 def test_a_fit_says_what_it_does(words, said, caplog):
     X = np.random.default_rng(0).normal(size=(60, 1))
     with caplog.at_level("INFO", "xdeconv"):
-        xd.fit(X, 2, error=[0.1], epochs=1, **words)
+        xd.fit(X, **{"components": 2, "error": [0.1], "epochs": 1, **words})
     assert any(said in message for message in caplog.messages)

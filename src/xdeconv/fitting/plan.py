@@ -85,7 +85,8 @@ class Plan:
         """What a fit of so many rows is about to do."""
         kind = type(self.method).__name__
         kind = kind if self.batch_rows is None else f"{kind}, {self.batch_rows:,} rows per step"
-        return f"fitting {rows:,} rows by {kind}, {'without' if self.moves is None else 'with'} moves"
+        still = self.moves is None or self.components == 1  # one component has nowhere to move to
+        return f"fitting {rows:,} rows by {kind}, {'without' if still else 'with'} moves"
 
     def settings(self, source: Source, held_out: Source | None) -> dict[str, Any]:
         """What must be the same for a checkpoint to be of use, as JSON: words, rows and how they are read."""
