@@ -1,4 +1,4 @@
-"""Moves of projected rows are judged by whole mixtures."""
+"""Moves of projected rows, and of rows that noise drowns, are judged by whole mixtures."""
 
 import numpy as np
 import pytest
@@ -44,6 +44,17 @@ def test_broad_trials_are_for_projected_rows_and_few_components():
     assert fits(batch, MOST_COMPONENTS)
     assert not fits(batch, MOST_COMPONENTS + 1)
     assert not fits(Batch.from_arrays(np.zeros((4, 2))), 2)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_rows_that_noise_drowns_are_for_broad_trials(full):
+    """Values of one variance behind noise that is larger, or smaller, in both coordinates or in one."""
+    rng = np.random.default_rng(0)
+    for variances, drowned in (([2.0, 2.0], True), ([0.5, 0.5], False), ([2.0, 0.5], False)):
+        X = rng.normal(size=(2000, 2)) * np.sqrt(1 + np.array(variances))
+        X[::3, 0] = np.nan
+        noise = np.tile(np.diag(variances) if full else variances, (2000, 1, 1) if full else (2000, 1))
+        assert fits(Batch.from_arrays(X, noise), 2) == drowned
 
 
 @pytest.mark.slow

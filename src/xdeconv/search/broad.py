@@ -9,6 +9,9 @@ rows, and the last ones, one after the other, by accelerated EM until one gains.
 Where that ends depends on the start: on Hipparcos' velocities 20 seeds ended at seven places up to 14 nats apart. So
 several parents are searched, each on a sample of its own, and the best is crossed with the others (:mod:`.crossing`)
 wherever it comes to: eight of ten seeds then end at one place, and the others within 2.5 nats of it.
+
+So with rows whose noise is wider than what they are of: of 32 plain calls with noise of three and five widths, 3 ended
+2 to 11 nats below the best without broad trials, and none with them.
 """
 
 from __future__ import annotations
@@ -63,7 +66,17 @@ CROSSED = Care(0, 4_000, 6)  # of crossings
 
 def fits(pool: Batch, k: int) -> bool:
     """Whether rows and components are such that broad trials find what narrow ones do not."""
-    return pool.projection is not None and k <= MOST_COMPONENTS
+    return k <= MOST_COMPONENTS and (pool.projection is not None or _drowned(pool))
+
+
+def _drowned(pool: Batch) -> bool:
+    """Whether noise has a larger variance than true values in most coordinates."""
+    if pool.noise is None:
+        return False
+    seen = ~pool.x.isnan()
+    noise = torch.where(seen, pool.variances(), 0.0).sum(1)
+    away = torch.where(seen, pool.x - pool.x.nanmean(1, keepdim=True), 0.0)
+    return float((2 * noise > away.square().sum(1)).double().mean()) > 0.5
 
 
 def explore_broadly(
