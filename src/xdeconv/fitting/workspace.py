@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..kernels.sight import NOISES, sight_of
 from ..kernels.stats import Stats
 from ..methods import Method, Prior, State
 from ..mixture._mixture import Mixture
@@ -70,6 +71,10 @@ class Workspace:
         if raw_held_out is not None:
             held_out = placed(raw_held_out, replace(where, cache=None))[0].arranged(None, 0)
         method = plan.method_for(dtype).standardized(frame.scale.tolist())
+        if plan.selection is None:  # which rows were kept tells of widths, too
+            some = made_by_first(lambda: raw.sample(NOISES, plan.seed), plan.device)
+            some = some.standardized(frame.shift, frame.scale).to(plan.device)
+            method = method.through(sight_of(some, plan.options))
         if rescue is not None:
             method = method.with_prior(Prior(w=rescue)) or method
         known = from_first(train.weighed, plan.device)  # by the first rank, which may have surveyed the rows

@@ -23,13 +23,14 @@ from .contract import Method, State
 from .em import EM, EMState, restored
 from .fixed import Fixed
 from .prior import Prior
-from .structures import Structure
+from .structures import FULL, Sight, Structure, ThroughNoise
 
 MEMORY = 50  # steps whose curvature is remembered
 WARM_UP = 5  # passes of plain EM before the first chart
 WINDOW, WIDEST = 10, 30  # steps whose gains tell what is left: more where the likelihood is flat
 ENOUGH = 1e-4  # of the gain that the slope promises
 SHORTER = 0.25  # a step that failed is tried again at this part of its length
+RISE = 30.0  # times the least of the last gains leads off a saddle: what was gained before it tells nothing
 TRIES = 4  # before the curvature learnt so far is forgotten
 SINGLE, DOUBLE = 2.0**-28, 2.0**-46  # of the objective: what rounding may take from it
 
@@ -91,10 +92,14 @@ class AcceleratedState(State):
 
 @dataclass(frozen=True)
 class Accelerated(Method):
-    """Accelerated EM with the prior and the fixed parameters of ``em``; ``rounding`` is relative, of the objective."""
+    """Accelerated EM with the prior and the fixed parameters of ``em``; ``rounding`` is relative, of the objective.
+
+    Where rows have noise, ``sight`` tells what they see of components through it.
+    """
 
     em: EM
     rounding: float = DOUBLE
+    sight: Sight | None = None
 
     @property
     def prior(self) -> Prior | None:  # type: ignore[override]
@@ -107,6 +112,11 @@ class Accelerated(Method):
     @property
     def covariance(self) -> Structure:  # type: ignore[override]
         return self.em.covariance
+
+    @property
+    def _sees_noise(self) -> bool:
+        """Whether charts count what noise hides: of full covariances they do."""
+        return self.sight is not None and self.covariance == FULL
 
     def init(self, mixture: Mixture, device: torch.device | str = "cpu") -> AcceleratedState:
         """The state that stands for a mixture."""
@@ -122,6 +132,8 @@ class Accelerated(Method):
         zeros = trial.means.new_zeros
         weights, numbers = len(trial.weights), len(trial.extra)
         shape = self.covariance.around(self.covariance.blank(k, d, trial.means.device), zeros(k))
+        if self._sees_noise:
+            shape = ThroughNoise.blank(zeros(k, d, d))
         blank = (zeros(weights), zeros(k, d), zeros(k, d, d), zeros(weights))
         chart = Chart(*blank, shape, zeros(numbers), zeros(numbers))
         line, memory = zeros(chart.size), zeros(MEMORY, chart.size)
@@ -154,7 +166,7 @@ class Accelerated(Method):
             return self._by_em(replace(state, progress=p), stats, total, value)
         if p.passes == WARM_UP + 1:
             p = p._replace(objective=value, loglik=float(stats.loglik))
-            return self._anchored(replace(state, progress=p), state.trial, stats)
+            return self._after_em(self._anchored(replace(state, progress=p), state.trial, stats))
         promised = p.step * float(state.gradient @ state.direction)
         if value >= p.objective + ENOUGH * promised - self.rounding * abs(p.objective):
             return self._accepted(replace(state, progress=p), stats, value)
@@ -167,9 +179,16 @@ class Accelerated(Method):
         p = p._replace(objective=value, loglik=float(stats.loglik))
         return replace(state, trial=self.em.update(state.trial, stats, total), progress=p, gains=gains)
 
+    def _after_em(self, state: AcceleratedState) -> AcceleratedState:
+        """The first chart: EM's own gains tell what is left only where noise does not shorten its steps."""
+        if state.chart.shape.condition < WINDOW:
+            return state
+        return replace(state, gains=torch.full_like(state.gains, torch.inf))
+
     def _anchored(self, state: AcceleratedState, accepted: EMState, stats: Stats) -> AcceleratedState:
         """A new chart around the accepted mixture; what was learnt in the old one is forgotten."""
-        chart = Chart.around_state(accepted, stats, self.prior, self.covariance)
+        sight = self.sight if self._sees_noise else None
+        chart = Chart.around_state(accepted, stats, self.prior, self.covariance, sight)
         x = torch.zeros_like(state.x)
         gradient = chart.gradient(x, accepted.weights, stats, self.prior, self.fixed or Fixed())
         fresh = replace(state, chart=chart, x=x, gradient=gradient, sums=stats.packed[: len(state.sums)],
@@ -187,10 +206,15 @@ class Accelerated(Method):
             learnt = min(learnt + 1, MEMORY)
             steps, changes = torch.cat([steps[1:], step[None]]), torch.cat([changes[1:], change[None]])
         gains = _with_gain(state.gains, value - p.objective)
+        if gains[-1] > RISE * (float(gains[-int(p.window) :].min()) + self.rounding * abs(value)):
+            gains = torch.full_like(gains, torch.inf)
         progress = p._replace(objective=value, loglik=float(stats.loglik), learnt=learnt)
         sums = stats.packed[: len(state.sums)]
-        return self._headed(replace(state, x=x, gradient=gradient, sums=sums, steps=steps, changes=changes,
-                                    gains=gains, progress=progress))  # fmt: skip
+        state = replace(state, x=x, gradient=gradient, sums=sums, steps=steps, changes=changes,
+                        gains=gains, progress=progress)  # fmt: skip
+        if state.chart.shape.strayed(state.chart.parts(x)[2]):
+            return self._anchored(state, self.accepted(state), stats)
+        return self._headed(state)
 
     def _rejected(self, state: AcceleratedState) -> AcceleratedState:
         """A shorter step; after some, a new chart; where even EM's own direction fails, nothing is left to gain."""
@@ -216,13 +240,17 @@ class Accelerated(Method):
         return self._trial(replace(state, direction=direction), progress)
 
     def _trial(self, state: AcceleratedState, progress: Progress) -> AcceleratedState:
-        x = state.x + progress.step * state.direction
-        held = self.fixed or Fixed()
-        trial = state.chart.state(x, held, progress.seen)
-        if held.covariances is not False:  # to the bit
-            shape = trial.shape.held(held.mask("covariances", len(trial.means), x.device), state.trial.shape)
-            trial = replace(trial, covariances=shape.V, factors=shape.factors)
+        trial = self._at(state, state.x + progress.step * state.direction, progress.seen)
         return replace(state, trial=trial, progress=progress)
+
+    def _at(self, state: AcceleratedState, x: Tensor, seen: float) -> EMState:
+        """The mixture at coordinates x; covariances that are held are those of the last trial, to the bit."""
+        held = self.fixed or Fixed()
+        there = state.chart.state(x, held, seen)
+        if held.covariances is False:
+            return there
+        shape = there.shape.held(held.mask("covariances", len(there.means), x.device), state.trial.shape)
+        return replace(there, covariances=shape.V, factors=shape.factors)
 
     def _log_prior(self, parameters: Parameters) -> float:
         if self.prior is None:
@@ -247,6 +275,10 @@ class Accelerated(Method):
         """The state with fitted numbers that belong to no component, which begins to learn afresh."""
         return self._begun(replace(state.trial, extra=numbers), state.progress) if len(numbers) else state
 
+    def through(self, sight: Sight | None) -> Accelerated:
+        """The same method in charts that count what noise hides."""
+        return replace(self, sight=sight)
+
     def with_prior(self, prior: Prior) -> Accelerated:
         """The same method with a prior."""
         return replace(self, em=self.em.with_prior(prior))
@@ -267,7 +299,7 @@ class Accelerated(Method):
         """The accepted mixture as a state of EM."""
         if state.progress.passes <= WARM_UP:
             return state.trial
-        return state.chart.state(state.x, self.fixed or Fixed(), state.progress.seen)
+        return self._at(state, state.x, state.progress.seen)
 
     def standardized(self, scale: Sequence[float]) -> Accelerated:
         """The same method for coordinates divided by ``scale``."""
@@ -288,15 +320,14 @@ def _window(state: AcceleratedState) -> float:
     """Steps whose gains tell what is left: the square root of the condition, as of conjugate gradients.
 
     Complete data have curvature 1 in a chart. Noise of three to five widths leaves 1e-3 to 1e-5 of it, and saddles: ten
-    steps across one gain next to nothing. Of 32 such fits, 16 took them for the end with 0.1 to 9 nats left; now 6 do.
+    steps across one gain next to nothing. A chart that counts noise has scaled it away, and says how much.
     """
-    p = state.progress
-    learnt = int(p.learnt)
-    if learnt == 0:
-        return p.window
-    S, Y = state.steps[-learnt:], state.changes[-learnt:]
-    flattest = float(((S * S).sum(1) / (S * Y).sum(1)).amax())
-    known = p.window if learnt < MEMORY else WINDOW  # also of a chart before this one
+    learnt, window = int(state.progress.learnt), state.progress.window
+    flattest = state.chart.shape.condition
+    if learnt:
+        S, Y = state.steps[-learnt:], state.changes[-learnt:]
+        flattest = max(flattest, float(((S * S).sum(1) / (S * Y).sum(1)).amax()))
+    known = window if learnt < MEMORY else WINDOW  # also of a chart before this one
     return min(max(math.ceil(math.sqrt(flattest)), known), WIDEST)
 
 

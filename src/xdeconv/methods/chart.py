@@ -23,7 +23,7 @@ from ..kernels.stats import Stats
 from .em import EMState
 from .fixed import Fixed
 from .prior import Prior
-from .structures import FULL, Coordinates, Covariances, LogCholesky, Structure
+from .structures import FULL, Coordinates, Covariances, LogCholesky, Sight, Structure, ThroughNoise
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,22 @@ class Chart:
         return cls(log_weights, means, L, information, shape)
 
     @classmethod
-    def around_state(cls, state: EMState, stats: Stats, prior: Prior | None, structure: Structure) -> Chart:
+    def around_state(
+        cls, state: EMState, stats: Stats, prior: Prior | None, structure: Structure, sight: Sight | None = None
+    ) -> Chart:
         """The same around a state, with its background and its numbers, given the sums of all rows there."""
         everything = state.parameters()._replace(log_weights=state.weights.log())
         chart = cls.around(everything, stats.masses(len(state.weights)), prior, structure, state.factors)
-        return replace(chart, numbers=state.extra, certainty=stats.certainty.clamp(min=1e-300))
+        chart = replace(chart, numbers=state.extra, certainty=stats.certainty.clamp(min=1e-300))
+        return chart if sight is None else chart._through_noise(stats.G, prior, sight)
+
+    def _through_noise(self, G: Tensor, prior: Prior | None, sight: Sight) -> Chart:
+        """The same, of full covariances, with the information that rows have through their noise."""
+        L, rows = self.factors, self.information[: len(self.means)]
+        if prior is not None:
+            G = G + prior.gradient(torch.cholesky_inverse(L))
+        shape = ThroughNoise.around(L, sight(L @ L.mT), rows, G)
+        return replace(self, factors=shape.units, shape=shape)
 
     @property
     def size(self) -> int:

@@ -22,7 +22,7 @@ from ..mixture._mixture import Mixture
 from ..system.checksums import checksum
 from .fixed import Fixed
 from .prior import Prior
-from .structures import FULL, Structure
+from .structures import FULL, Sight, Structure
 
 
 class State(ABC):
@@ -242,6 +242,22 @@ class Method(ABC):
             None if it has no estimate: gains of earlier passes then tell.
         """
         return None
+
+    def through(self, sight: Sight | None) -> Self:
+        """The same method, told what rows can see of components through their noise.
+
+        Parameters
+        ----------
+        sight : callable, optional
+            From covariances (k, d, d) to the mean information of a row on each mean (k, d, d); None where rows are true
+            values.
+
+        Returns
+        -------
+        Method
+            By default itself.
+        """
+        return self
 
     def owned(self, state: Any) -> Any:
         """A state whose tensors nobody else holds, to be written in place by recorded updates.

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..kernels.options import DEFAULT, Options
 from ..kernels.parameters import Parameters
+from ..kernels.sight import NOISES, sight_of
 from ..methods import EM
 from ..methods.accelerated import Accelerated, AcceleratedState
 from ..methods.em import EMState, all_weights
@@ -55,6 +56,7 @@ class Climb:
     def of(cls, parameters: Parameters, batch: Batch, aim: Aim = ANY, options: Options = DEFAULT) -> Climb:
         """The climb that begins at some parameters."""
         method = Accelerated(EM(prior=aim.prior, covariance=aim.covariance))
+        method = method.through(sight_of(batch.rows(slice(0, NOISES)), options))
         return cls(batch, aim, options, method, method.begun(_begun(method.em, parameters, batch)))
 
     def further(self, most: int) -> Climb:

@@ -8,6 +8,7 @@ from .contract import Covariances, Structure
 from .coordinates import Coordinates, LogCholesky
 from .low_rank import LowRank
 from .plain import Diagonal, Full, Spherical, Tied
+from .through_noise import Sight, ThroughNoise
 
 __all__ = [
     "FULL",
@@ -17,8 +18,10 @@ __all__ = [
     "Full",
     "LogCholesky",
     "LowRank",
+    "Sight",
     "Spherical",
     "Structure",
+    "ThroughNoise",
     "Tied",
     "as_structure",
 ]

@@ -42,6 +42,15 @@ class Coordinates(ABC):
     def unscaled(self, y: Tensor) -> Tensor:
         """The same numbers without the scale of their information (size,)."""
 
+    @property
+    def condition(self) -> float:
+        """How many times more complete data would know than rows do."""
+        return 1.0
+
+    def strayed(self, y: Tensor) -> bool:
+        """Whether y is so far from the anchor that what is known there tells nothing of it."""
+        return False
+
     def tensors(self) -> dict[str, Tensor]:
         """What a chart saves of them."""
         return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}

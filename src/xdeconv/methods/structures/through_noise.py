@@ -1,0 +1,130 @@
+"""Coordinates of covariances that rows see through noise.
+
+Complete data would hold q / 2 tr(V^-1 dV V^-1 dV) of information on a covariance; rows with noise hold about q / 2
+tr(M dV M dV), M being the mean of R^T T^-1 R over rows. Let V = B B^T with B^T M B = diag(s): s_a is 1 where a
+component is much wider than the noise and V_a / T_a, next to nothing, where it is much narrower. Of the logarithm of
+that width rows know 2 q s_a^2, not the 2 q of complete data: EM's step, which believes the latter, is s_a^2 times too
+short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from ...kernels.parameters import Factors
+from .coordinates import Coordinates
+
+Sight = Callable[[Tensor], Tensor]
+"""From covariances (k, d, d) to the mean information of a row on each mean (k, d, d): V^-1 without noise."""
+FAINT = 1e-4  # of all rows: what is known of a number at least, so that a standard error is no longer than steps can be
+LEAST = 1e-7  # of a variance as rows see it: no width becomes smaller, so that covariances stay positive definite
+
+VANISHED = 0.1  # of a width at the anchor
+
+
+@dataclass(frozen=True)
+class ThroughNoise(Coordinates):
+    """Log-Cholesky factors C of V = B C C^T B^T, each by the square root of the information that rows have of it.
+
+    With H = B^T G B that is 2 (q s_a^2 + |H_aa|) on the log-diagonal and q s_a s_b + |H_aa| below it: the slope H_aa is
+    curvature of a logarithm, too.
+    """
+
+    basis: Tensor  # B (k, d, d)
+    share: Tensor  # s (k, d)
+    roots: Tensor  # (k, d (d + 1) / 2)
+
+    @classmethod
+    def around(cls, L: Tensor, seen: Tensor, rows: Tensor, G: Tensor) -> Self:
+        """The coordinates whose origin is V = L L^T, given M (k, d, d), q (k,) and the sums G there; NaN where L is."""
+        share, units = _axes(L, seen)
+        share = share.clamp(min=LEAST, max=1.0)
+        basis = units * share.sqrt()[:, None, :]
+        pull = (basis.mT @ G @ basis).diagonal(dim1=1, dim2=2).abs()
+        a, b = _triangle(L)
+        known = rows[:, None] * share[:, a] * share[:, b] + pull[:, a]
+        known = torch.maximum(torch.where(a == b, 2.0, 1.0).to(known) * known, FAINT * rows.sum())
+        return cls(basis, share, known.sqrt())
+
+    @classmethod
+    def blank(cls, V: Tensor) -> Self:
+        """Coordinates of as many covariances (k, d, d), to be restored."""
+        return cls(V, V[:, 0], V[:, *_triangle(V)])
+
+    @property
+    def size(self) -> int:
+        """d (d + 1) / 2 for each component."""
+        return self.roots.numel()
+
+    @property
+    def units(self) -> Tensor:
+        """What means are moved by (k, d, d): A with A A^T = M^-1."""
+        return self.basis / self.share.sqrt()[:, None, :]
+
+    @property
+    def condition(self) -> float:
+        """How many times more complete data would know of the width that noise hides most."""
+        return 1 / float(self.share.amin()) ** 2
+
+    def at(self, y: Tensor) -> tuple[Tensor, Factors | None]:
+        """V = B C C^T B^T."""
+        L = self.basis @ self._relative(y)
+        return L @ L.mT, None
+
+    def gradient(self, y: Tensor, G: Tensor, free: Tensor) -> Tensor:
+        """B^T G B C, times C on the diagonal."""
+        C = self._relative(y)
+        on_entries = self.basis.mT @ G @ self.basis @ C
+        widths = C.diagonal(dim1=1, dim2=2)
+        diagonal = on_entries.diagonal(dim1=1, dim2=2) * torch.where(widths > self._least(), widths, 0.0)
+        a, b = _triangle(C)
+        entries = torch.where(a == b, diagonal[:, a], on_entries[:, a, b]) * free[:, None]
+        return (entries / self.roots).reshape(-1)
+
+    def most(self, y: Tensor) -> Tensor:
+        """The largest logarithm of a width, as a part of what makes it as wide as noise, or what is added to one."""
+        a, b = _triangle(self.basis)
+        entries, share = self.unscaled(y).view_as(self.roots).abs(), self.share[:, a]
+        enough = (share.reciprocal().log1p() / 2).clamp(min=1.0)
+        return torch.where(a == b, entries / enough, share.sqrt() * entries).amax()
+
+    def strayed(self, y: Tensor) -> bool:
+        """Whether a width has all but vanished: its logarithm would hide what is to be gained if it grew again."""
+        return bool((self._relative(y).diagonal(dim1=1, dim2=2) < VANISHED).any())
+
+    def unscaled(self, y: Tensor) -> Tensor:
+        """The entries of C below its diagonal, and logarithms on it."""
+        return (y.view_as(self.roots) / self.roots).reshape(-1)
+
+    def _relative(self, y: Tensor) -> Tensor:
+        """C (k, d, d)."""
+        a, b = _triangle(self.basis)
+        entries = self.unscaled(y).view_as(self.roots)
+        C = torch.zeros_like(self.basis)
+        C[:, a, b] = torch.where(a == b, torch.maximum(entries.exp(), self._least()[:, a]), entries)
+        return C
+
+    def _least(self) -> Tensor:
+        """The least that C may have on its diagonal (k, d), which the anchor itself has not reached."""
+        return (0.999 * LEAST / self.share).sqrt()
+
+
+def _axes(L: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+    """Shares (k, d), the largest first, and the units A = B / sqrt(s) (k, d, d) of their axes; NaN where L is."""
+    inside = L.mT @ seen @ L
+    sound = inside.isfinite().all(2, keepdim=True).all(1, keepdim=True)
+    share, turn = torch.linalg.eigh(torch.where(sound, inside, 0.0).cpu())
+    share, turn = share.flip(-1).clamp(min=1e-300).to(L.device), turn.flip(-1).to(L.device)
+    units = L @ turn / share.sqrt()[:, None, :]
+    return share, torch.where(sound, units, torch.nan)
+
+
+def _triangle(matrices: Tensor) -> tuple[Tensor, Tensor]:
+    d = matrices.shape[-1]
+    a, b = torch.tril_indices(d, d, device=matrices.device)
+    return a, b
