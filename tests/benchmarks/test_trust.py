@@ -1,8 +1,9 @@
-"""Small versions of the studies behind error bars and the choice of K."""
+"""Small versions of the studies behind error bars, the choice of K, p-values, checks and memberships."""
 
 import numpy as np
 import pytest
 from benchmarks.coverage import measure as coverage
+from benchmarks.judging import members, verdicts
 from benchmarks.outliers import measure as outliers
 from benchmarks.selecting import measure as selecting
 
@@ -44,3 +45,22 @@ def test_p_values_of_rows_that_see_one_number_are_quick_and_uniform():
     distance, limit = (float(word.strip("()")) for word in line[-1].split())
     assert distance < limit
     assert float(line[3]) < 1.0  # ms
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", verdicts.CASES)
+def test_checks_name_what_is_wrong_of_random_models(name):
+    case = verdicts.CASES[name]
+    texts = [verdict.text for seed in range(3) for verdict in verdicts.judged(case, seed).verdicts]
+    assert sum(verdicts.right(case, text) for text in texts) >= 5
+
+
+@pytest.mark.slow
+def test_rare_members_whose_errors_differ_are_calibrated_by_error():
+    found = {way: np.concatenate(values) for way, values in members.asked("errors differ", 5).items()}
+    rare = found.pop("truth")
+    for way in ("training, by error", "fitted, by error"):
+        away, error, _ = members.calibration(found[way], rare)
+        assert away < 0.02 + 2 * error, way
+    for way in ("training", "given", "fitted", "equal"):
+        assert members.calibration(found[way], rare)[0] > 0.1, way

@@ -1,0 +1,1 @@
+"""Whether checks and memberships are right: `python -m benchmarks.judging`."""
