@@ -188,13 +188,14 @@ class Cuts(Selecting, Chances):
                 if rows.weight is None
                 else rows.weight.double()
             )
-            share = (population.parameters.log_weights - log_chance[:, None]).exp()
-            share = share * (w.sum()[None] if len(share) == 1 else w)[:, None]
-            q += (share * inside.value).sum(0)
-            g[:, where] += torch.einsum("nk,nkc->kc", share, inside.slope)
-            H = torch.einsum("nk,nkcd->kcd", share, inside.curvature)
+            each = (w.sum()[None] if len(log_chance) == 1 else w) / log_chance.exp()
+            q += each @ inside.value
+            g[:, where] += torch.einsum("n,nkc->kc", each, inside.slope)
+            H = torch.einsum("n,nkcd->kcd", each, inside.curvature)
             G[:, torch.tensor(where)[:, None], torch.tensor(where)] += H
             logs.append(log_chance.expand(rows.n))
+        shares = population.parameters.log_weights.exp()
+        q, g, G = shares * q, shares[:, None] * g, shares[:, None, None] * G
         return Kept(torch.cat(logs), self.log_kept(batch), q, g, G)
 
     def _of(self, population: Population, batch: Batch) -> tuple[Box, Tensor]:
@@ -203,7 +204,7 @@ class Cuts(Selecting, Chances):
         (log_weights, means, V), noise = population.parameters, batch.covariance().double()
         T = V[:, where][:, :, where] + noise[:, where][:, :, where][:, None]
         inside = box(low[:, None] - means[:, where], high[:, None] - means[:, where], T)
-        log_chance = torch.logsumexp(log_weights + inside.value.clamp(min=SMALLEST).log(), 1)
+        log_chance = (inside.value @ log_weights.exp()).clamp(min=SMALLEST).log()
         if population.background is not None and float(population.beside) > 0:
             other = self._beside(population.background, batch) + population.beside.log()
             log_chance = torch.logaddexp(log_chance, other)
