@@ -536,6 +536,18 @@ def test_what_is_not_a_number_is_said_with_its_file_and_row(kind, tmp_path):
         xd.open(tmp_path / "a.parquet", ["x"], error={"x": 0.1}).load()
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
+def test_whole_numbers_of_text_that_would_change_are_refused(suffix, tmp_path):
+    path = tmp_path / f"a{suffix}"
+    rows = ["1.5,1", "1e300,2", f"{2**60},3", ",4", f"-{2**54},5"]
+    pd.DataFrame([row.split(",") for row in rows], columns=["x", "y"]).to_csv(path, index=False)
+    kept = values(path)[0]
+    np.testing.assert_array_equal(kept, [1.5, 1e300, 2.0**60, np.nan, -(2.0**54)])
+    pd.DataFrame([row.split(",") for row in [*rows, f"{2**53 + 1},6"]], columns=["x", "y"]).to_csv(path, index=False)
+    with pytest.raises(ValueError, match=rf"a{suffix}, row 5: column x has the whole number 9007199254740993, which"):
+        values(path)
+
+
 def test_decimals_are_numbers(tmp_path):
     table = pa.table({"x": [Decimal("1.25"), None, Decimal("-3.5")], "n": [Decimal(1), None, Decimal(-4)]})
     pq.write_table(table, tmp_path / "a.parquet")

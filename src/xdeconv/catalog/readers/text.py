@@ -12,12 +12,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...rows.tables import EXACT
 from .table import BLOCK_ROWS, Piece, ReadError, Table, refuse_to_blame
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 NULLS = ["", "null", "NULL", "nan", "NaN", "NA", "N/A", "--", '""', *(" " * width for width in range(1, 33))]
+WHOLE = r"^\s*[-+]?\d{16,300}\s*$"  # that may be too large to be a float
 BLOCK_BYTES = 1 << 22
 HEADER_CHARACTERS = 1 << 22  # of all that stands before the rows; what is longer is not a table
 TYPES = {"float64": "float64", "float32": "float32", "float16": "float32", "bool": "bool_", "string": "string",
@@ -58,32 +60,72 @@ class TextTable(Table):
     def read(self, piece: Piece, columns: Sequence[str], floats: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
         """The blocks of a file."""
         import pyarrow as pa
-        import pyarrow.csv
 
-        header, row = read_header(piece.file), 0
+        header, row, exact = read_header(piece.file), 0, set[str]()
         absent = [name for name in columns if name not in header.columns]
         if absent:
             raise ReadError(f"{piece} has no column {absent[0]!r}, which other files of {self.name} have")
-        options = {
-            "read_options": pa.csv.ReadOptions(
-                skip_rows=header.lines, column_names=header.columns, block_size=BLOCK_BYTES, use_threads=False
-            ),
-            "parse_options": pa.csv.ParseOptions(delimiter=header.delimiter),
-            "convert_options": pa.csv.ConvertOptions(
-                include_columns=list(columns), null_values=NULLS, strings_can_be_null=True,
-                column_types=_types(header, columns, floats),
-                true_values=["true", "True", "T", "1"], false_values=["false", "False", "F", "0"],
-            ),
-        }  # fmt: skip
         try:
-            with pa.input_stream(piece.file, compression="detect") as stream:
-                for batch in pa.csv.open_csv(stream, **options):
-                    row += batch.num_rows
-                    for start in range(0, batch.num_rows, BLOCK_ROWS):
-                        yield batch.slice(start, BLOCK_ROWS)
+            for batch in _batches(piece, header, columns, _types(header, columns, floats)):
+                for name in _large(batch, set(floats) - exact):
+                    _refuse_rounded(piece, header, name)
+                    exact.add(name)
+                row += batch.num_rows
+                for start in range(0, batch.num_rows, BLOCK_ROWS):
+                    yield batch.slice(start, BLOCK_ROWS)
         except (OSError, pa.ArrowException, KeyError) as problem:
             refuse_to_blame(piece, problem)
             raise ReadError(f"{piece} cannot be read after row {row}: {_named(str(problem), header)}") from problem
+
+
+def _batches(
+    piece: Piece, header: Header, columns: Sequence[str], types: Mapping[str, Any]
+) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+    import pyarrow.csv
+
+    options = {
+        "read_options": pa.csv.ReadOptions(
+            skip_rows=header.lines, column_names=header.columns, block_size=BLOCK_BYTES, use_threads=False
+        ),
+        "parse_options": pa.csv.ParseOptions(delimiter=header.delimiter),
+        "convert_options": pa.csv.ConvertOptions(
+            include_columns=list(columns), null_values=NULLS, strings_can_be_null=True, column_types=types,
+            true_values=["true", "True", "T", "1"], false_values=["false", "False", "F", "0"],
+        ),
+    }  # fmt: skip
+    with pa.input_stream(piece.file, compression="detect") as stream:
+        yield from pa.csv.open_csv(stream, **options)
+
+
+def _large(batch: pa.RecordBatch, names: Collection[str]) -> list[str]:
+    """Which columns of floats hold values that may have been whole numbers, and rounded."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = []
+    for name in sorted(set(names) & set(batch.schema.names)):
+        if pa.types.is_floating(batch.schema.field(name).type):
+            ends = pc.min_max(batch.column(name)).as_py()
+            if any(end is not None and abs(end) >= EXACT for end in ends.values()):
+                found.append(name)
+    return found
+
+
+def _refuse_rounded(piece: Piece, header: Header, name: str) -> None:
+    """Refuse a column of floats with a whole number that a float changes, by its text."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    row = 0
+    for batch in _batches(piece, header, [name], {name: pa.string()}):
+        texts = batch.column(name)
+        for place in pc.indices_nonzero(pc.match_substring_regex(texts, WHOLE)).to_pylist():
+            whole = int(texts[place].as_py())
+            if float(whole) != whole:
+                what = f"{piece}, row {row + place}: column {name} has the whole number {whole}"
+                raise ValueError(f"{what}, which a float would change: subtract a constant, or is it an identifier?")
+        row += batch.num_rows
 
 
 def _named(problem: str, header: Header) -> str:
