@@ -153,6 +153,9 @@ def test_posterior(folder, call):
 def test_sample_and_condition_and_info(folder, call):
     assert call("sample", folder / "model.safetensors", "-n", 50, "--seed", 1, "-o", folder / "draws.csv")[0] == 0
     assert pyarrow.csv.read_csv(folder / "draws.csv").shape == (50, 7)
+    options = ("--seed", 1, "--device", "cpu", "--dtype", "float32")
+    assert call("sample", folder / "model.safetensors", "-n", 50, *options, "-o", folder / "single.csv")[0] == 0
+    assert pyarrow.csv.read_csv(folder / "single.csv").shape == (50, 7)
     code, out, _ = call("condition", folder / "model.safetensors", "bp_rp=0.8", "phot_g_mean_mag=15", "--error",
                         "bp_rp=0.1", "-o", folder / "given.safetensors")  # fmt: skip
     assert code == 0

@@ -140,6 +140,19 @@ def test_sample_moments_noise_and_seed():
     np.testing.assert_allclose(MIXTURE.sample(50_000, seed=4, projection=R)[:, 0], draws.sum(1))
 
 
+def test_sample_where_and_as_it_is_asked():
+    plain = MIXTURE.sample(50_000, seed=4)
+    np.testing.assert_array_equal(plain, MIXTURE.sample(50_000, seed=4, device="cpu", dtype="float64"))
+    far = MIXTURE.transformed(np.full(2, 1e9), np.ones(2))
+    single = far.sample(50_000, seed=4, dtype="float32")
+    np.testing.assert_array_equal(single, far.sample(50_000, seed=4, device="cpu", dtype="float32"))
+    np.testing.assert_allclose(single.mean(0) - 1e9, MIXTURE.mean(), atol=0.05)
+    np.testing.assert_allclose(np.cov(single.T), MIXTURE.covariance(), atol=0.1)
+    assert far.sample(0, dtype="float32").shape == (0, 2)
+    with pytest.raises(ValueError, match="dtype must be float32 or float64"):
+        MIXTURE.sample(1, dtype="int8")
+
+
 def test_responsibilities_sum_to_one_and_score_is_the_weighted_mean():
     p = CASES["weights"]
     mixture = Mixture(p.weights, p.means, p.covariances)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -23,6 +23,8 @@ def sample(
     output: options.Output,
     rows: Annotated[int, typer.Option("--rows", "-n", help="How many draws.", min=1)] = 1000,
     seed: Annotated[int | None, typer.Option(help="Same seed, same draws.", min=0)] = None,
+    device: Annotated[Literal["cpu", "cuda"] | None, typer.Option(help="Where it draws. Default: cpu.")] = None,
+    dtype: options.Number = None,
     force: options.Force = False,
 ) -> None:
     """Draw true values from a model."""
@@ -37,7 +39,7 @@ def sample(
     mixture, rng = load(model), np.random.default_rng(seed)
 
     def block(size: int) -> pa.RecordBatch:
-        drawn = mixture.drawn(size, rng)
+        drawn = mixture.drawn(size, rng, device, dtype)
         columns = {name: pa.array(drawn[:, a]) for a, name in enumerate(names_of(mixture))}
         return pa.RecordBatch.from_pydict(columns, metadata=outputs.table_mark())
 

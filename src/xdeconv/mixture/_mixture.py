@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -17,6 +18,7 @@ from . import storing
 from .asking import restricted
 from .background import Background, Rows
 from .coordinates import Coordinate
+from .draws import draws
 from .matrices import square_root
 from .posterior import Posterior
 from .questions import Questions
@@ -241,7 +243,7 @@ class Mixture(Questions, Writing):
 
     def sample(
         self, size: int, seed: int | None = None, noise: Any = None, projection: Any = None, *, error: Any = None,
-        selected: bool = False,
+        selected: bool = False, device: Any = None, dtype: Any = None,
     ) -> Array:  # fmt: skip
         """Draws of true values, the background's among them; with noise or a projection, of noisy rows.
 
@@ -255,6 +257,10 @@ class Mixture(Questions, Writing):
             As in :meth:`log_prob`, of the rows to be drawn.
         selected : bool, default False
             Whether only rows that the mixture's selection keeps are drawn: what the survey would see.
+        device : str or torch.device, optional
+            Where true values are drawn; default: the CPU. Draws of one seed are the same on one device.
+        dtype : torch.dtype or str, optional
+            In which number type; default: float64 on a CPU, float32 on a GPU. What is returned is float64.
 
         Returns
         -------
@@ -271,8 +277,9 @@ class Mixture(Questions, Writing):
             raise ValueError(f"size must be a whole number of at least 0, got {size!r}")
         rng = np.random.default_rng(seed)
         if selected:
-            return self._drawn_selected(size, rng, projection, {"noise": noise, "error": error})
-        v = self.drawn(size, rng)
+            draw = partial(self.drawn, device=device, dtype=dtype)
+            return self._drawn_selected(size, rng, projection, {"noise": noise, "error": error}, draw)
+        v = self.drawn(size, rng, device, dtype)
         if noise is None and error is None and projection is None:
             return v
         R = None if projection is None else checks.to_array(projection, "projection")
@@ -283,7 +290,9 @@ class Mixture(Questions, Writing):
         x = v if view.projection is None else np.einsum("pdn,nd->np", view.projection.numpy(), v)
         return x + np.einsum("npq,nq->np", square_root(view.covariance().numpy()), rng.standard_normal((size, p)))
 
-    def _drawn_selected(self, size: int, rng: np.random.Generator, projection: Any, noise: dict[str, Any]) -> Array:
+    def _drawn_selected(
+        self, size: int, rng: np.random.Generator, projection: Any, noise: dict[str, Any], draw: Callable[..., Array]
+    ) -> Array:
         """Rows that the selection keeps: each is drawn again until it is."""
         if self.selection is None:
             raise ValueError("the mixture has no selection: with_(selection=...) says what was kept")
@@ -292,9 +301,9 @@ class Mixture(Questions, Writing):
         if all(value is None for value in noise.values()) and self.selection.needs_noise(self._asked.noisy):
             raise ValueError("what a survey keeps depends on its errors: give error= or noise= (zero where values are "
                              "exact)")  # fmt: skip
-        return self.selection.drawn_rows(self.drawn, Batch.from_arrays(np.zeros((size, self.d)), **noise), rng)
+        return self.selection.drawn_rows(draw, Batch.from_arrays(np.zeros((size, self.d)), **noise), rng)
 
-    def drawn(self, size: int, rng: np.random.Generator) -> Array:
+    def drawn(self, size: int, rng: np.random.Generator, device: Any = None, dtype: Any = None) -> Array:
         """Draws of true values by a generator of one's own.
 
         Parameters
@@ -303,18 +312,20 @@ class Mixture(Questions, Writing):
             How many.
         rng : numpy.random.Generator
             Where randomness comes from.
+        device, dtype : optional
+            As :meth:`sample` takes them.
 
         Returns
         -------
         numpy.ndarray
             (size, d).
         """
-        component = rng.choice(self.k, size=size, p=self.weights / self.weights.sum())
-        root = square_root(self.covariances)[component]
-        v = self.means[component] + np.einsum("nde,ne->nd", root, rng.standard_normal((size, self.d)))
+        component, away = draws(self.weights / self.weights.sum(), square_root(self.covariances), size, rng, device,
+                                dtype)  # fmt: skip
         if self.tails is not None:
             c, p = (t.numpy() for t in self.tails.scales())
-            v = self.means[component] + np.sqrt(rng.choice(c, size=size, p=p))[:, None] * (v - self.means[component])
+            away = np.sqrt(rng.choice(c, size=size, p=p))[:, None] * away
+        v = self.means[component] + away
         if self.background is not None:
             beside = rng.random(size) < self.background_weight
             v[beside] = self.background.drawn(int(beside.sum()), rng)
