@@ -27,6 +27,8 @@ from benchmarks.common.problems import gaia_fields
 from xdeconv.fitting.choosing.trials import Choosing
 from xdeconv.rows.data import as_source
 
+from . import cluster
+
 FRESH, MOST, FIELD_ROWS, LARGEST = 50_000, 12, 20_000, 64
 KINDS = ("apart", "overlapping")
 APART, NOISE = 3.0, 0.37  # widths; the mean variance of the noise
@@ -108,7 +110,7 @@ def table(records: list[dict[str, Any]]) -> str:
         lines = [[f"{FIELD_ROWS:,}", str(r["tried"]), str(r["chosen"]), f"{r['plain']:.1f}", f"{r['all']:.1f}",
                   f"{r['ratio']:.2f}"] for r in costs[-1:]]  # fmt: skip
         text.append(report.table(head, lines))
-    return "\n\n".join(text)
+    return "\n\n".join([*text, *filter(None, [cluster.table(records)])])
 
 
 def _regrets(kind: str, sets: list[dict[str, Any]]) -> list[list[str]]:
@@ -126,6 +128,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.selecting", description=__doc__)
     parser.add_argument("--sets", type=int, default=40, help="data sets of known K, of each kind")
     parser.add_argument("--kinds", nargs="*", default=list(KINDS), choices=list(KINDS))
+    parser.add_argument("--clusters", type=int, default=5, help="data sets of a cluster in a field, of each share")
     parser.add_argument("--fields", type=Path, help="gaia_edr3_fields.parquet")
     parser.add_argument("--keep", type=Path, default=Path("selecting.jsonl"), help="file that records are added to")
     parser.add_argument("--write", action="store_true", help="write the tables to RESULTS.md")
@@ -135,6 +138,9 @@ def main() -> None:
     done = {(r["kind"], r["seed"]) for r in records if r["what"] == "regret"}
     todo = [(kind, seed) for kind in chosen.kinds for seed in range(chosen.sets) if (kind, seed) not in done]
     work = [partial(regret, seed, kind) for kind, seed in todo]
+    done = {(r["share"], r["seed"]) for r in records if r["what"] == "cluster"}
+    stars = [(share, seed) for share in cluster.SHARES for seed in range(chosen.clusters) if (share, seed) not in done]
+    work += [partial(cluster.measure, share, seed) for share, seed in stars]
     work += [] if chosen.fields is None else [partial(cost, chosen.fields)]
     for measure in work:
         records.append(measure())

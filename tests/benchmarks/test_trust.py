@@ -5,6 +5,7 @@ import pytest
 from benchmarks.coverage import measure as coverage
 from benchmarks.judging import members, verdicts
 from benchmarks.outliers import measure as outliers
+from benchmarks.selecting import cluster
 from benchmarks.selecting import measure as selecting
 
 
@@ -27,6 +28,17 @@ def test_a_known_number_of_components_is_chosen_with_little_regret():
     assert np.mean([record["regret"] for record in records]) < 0.005
     assert all(record["chosen"] == record["known"] for record in records)
     assert "xd.select" in selecting.table(records)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.55, 0.03])
+def test_a_cluster_in_a_field_is_given_its_components(share):
+    """Eight components are better than two by many paired errors, though hardly by one of the score itself."""
+    found = cluster.measure(share, 0, fresh_rows=20_000, most=6)
+    assert found["of two"] == 8
+    assert found["paired errors"] > 5
+    assert found["regret"] < found["unpaired regret"] / 2
+    assert "8" in cluster.table([found])
 
 
 @pytest.mark.slow
