@@ -128,6 +128,20 @@ def test_rows_without_errors_are_warned_of_once(model):
     model.score(X, error=np.zeros((N, 2)))  # zero was meant
 
 
+def test_values_that_are_missing_are_not_taken_as_exact(model):
+    rows = xd.Batch.from_arrays(np.where([True, False], np.nan, X), error=np.where([True, False], np.nan, E))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.posterior(rows)
+
+
+def test_files_without_rows_are_named(model, path, tmp_path):
+    TABLE[:0].to_parquet(tmp_path / "none.parquet")
+    for rows in (tmp_path / "none.parquet", xd.open(path, COLUMNS, where="x > 1e9")):
+        with pytest.raises(ValueError, match=r"there are no rows to score in .*(none|rows)\.parquet"):
+            model.score(rows)
+
+
 def test_a_model_of_bare_arrays_finds_errors_by_name():
     made = xd.Mixture([1.0], [[0.0, 0.0]], [np.eye(2)], labels=COLUMNS)
     assert made.score(TABLE) == pytest.approx(made.score(X, error=E))

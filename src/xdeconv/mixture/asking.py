@@ -50,8 +50,8 @@ def remembered(source: Source | Batch) -> dict[str, Any]:
 
 
 def noisy_coordinates(batch: Batch) -> list[bool]:
-    """Which coordinates have errors; with a projection, all or none."""
-    noisy = (batch.variances() > 0).any(1).tolist()
+    """Which coordinates have errors, or no value that could be exact; with a projection, all or none."""
+    noisy = [bool(v.any()) or bool(x.isnan().all()) for v, x in zip(batch.variances() > 0, batch.x, strict=True)]
     return noisy if batch.projection is None else [any(noisy)] * batch.d
 
 
@@ -216,6 +216,13 @@ def is_path(X: Any) -> bool:
     if isinstance(X, (list, tuple)):
         return len(X) > 0 and all(isinstance(item, (str, os.PathLike)) for item in X)
     return isinstance(X, (str, os.PathLike))
+
+
+def name_of(X: Any) -> str:
+    """How a message names rows of files; nothing where they are not of files."""
+    if isinstance(X, CatalogSource):
+        return f" in {X.table.name}"
+    return f" in {', '.join(map(str, X if isinstance(X, (list, tuple)) else [X]))}" if is_path(X) else ""
 
 
 def _say(text: str) -> None:

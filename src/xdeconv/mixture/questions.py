@@ -14,7 +14,7 @@ from ..kernels.parameters import Parameters
 from ..rows.batch import Batch
 from ..rows.data import Source
 from ..system.progress import progress_of_call
-from .asking import Asked
+from .asking import Asked, name_of
 from .components import Components
 from .computing import answers, computing, rows_in
 from .outliers.p_value import p_values
@@ -108,7 +108,8 @@ class Questions(Components):
             weights += float(batch.total_weight())
             first += batch.n
         if not weights:
-            raise ValueError("there are no rows to score" if not first else "the rows have no weight in all")
+            why = "there are no rows to score" if not first else "the rows to score have no weight in all"
+            raise ValueError(f"{why}{name_of(X)}")
         return total / weights
 
     def kept_probability(
