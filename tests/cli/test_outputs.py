@@ -23,6 +23,11 @@ INPUTS_AS_OUTPUTS = [
     ("classify", STARS, "--model", f"a={MODEL}", "-o", STARS),
     ("members", MODEL, STARS, "-o", STARS),
     (*FIT, "-o", STARS),
+    (*FIT, "--background", MODEL, "-o", MODEL),
+    (*FIT, "--background", MODEL, "-o", "link.safetensors", "--force"),
+    (*FIT, "--background", MODEL, "-o", "hard.safetensors", "--force"),
+    ("condition", MODEL, "parallax=1", "-o", "link.safetensors"),
+    ("condition", MODEL, "parallax=1", "-o", "hard.safetensors"),
     (*FIT, "-o", "new.safetensors", "--checkpoint", STARS),
     (*FIT, "-o", "new.safetensors", "--checkpoint", "new.safetensors"),
     ("select", STARS, "-c", "parallax", "-k", "1", "--model", STARS),
@@ -43,8 +48,9 @@ def here(folder, tmp_path, monkeypatch):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
     for name in ("a.parquet", "a.npz", "a.html", "a.png"):
         (tmp_path / name).write_bytes((folder / MODEL).read_bytes())
-    os.symlink(tmp_path / STARS, tmp_path / "link.parquet")
-    os.link(tmp_path / STARS, tmp_path / "hard.parquet")
+    for name, ending in ((STARS, "parquet"), (MODEL, "safetensors")):
+        os.symlink(tmp_path / name, tmp_path / f"link.{ending}")
+        os.link(tmp_path / name, tmp_path / f"hard.{ending}")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -91,7 +91,7 @@ def fit(
     )  # fmt: skip
     k = count(components)
     saved = checkpoint or output.with_name(output.name + ".checkpoint")
-    refuse_targets(output, saved, [*data, config], force, resume)
+    refuse_targets(output, saved, [*data, config, options.model_of(background)], force, resume)
     from ..fitting import _fit as fitting
     from ..fitting.checkpoint import Checkpoint
     from ..system.files import locked

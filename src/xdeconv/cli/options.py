@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -245,12 +246,17 @@ def _refuse_other_units(model: Any, source: Any) -> None:
             raise ValueError(f"{label} is in {ours!r} in the model and in {theirs!r} in the rows")
 
 
+def model_of(background: str | None) -> str | None:
+    """The file that --background names, where it names one."""
+    return background if background and os.path.isfile(background) else None
+
+
 def background(text: str | None, labels: Sequence[str]) -> Any:
     """The background that --background names: a box of the columns, or a model."""
     from ..mixture._mixture import load
     from ..mixture.background import Uniform
 
-    if text is None or Path(text).is_file():
+    if text is None or model_of(text):
         return None if text is None else load(text)
     if "=" not in text:
         box = ",".join(f"{name}=LOW:HIGH" for name in labels)
