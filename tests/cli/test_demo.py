@@ -49,15 +49,18 @@ def test_velocities_near_the_sun_are_the_known_ones(found):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("epochs", "least"), [(20, -1.0), (60, -0.1)])
-def test_prediction_gains_no_more_than_the_truth(epochs, least):
-    """However short the fit: a Gaussian that has not converged would be too easy to beat."""
+@pytest.mark.parametrize("epochs", [20, 60])
+def test_prediction_gains_no_more_than_the_truth(epochs):
+    """However short the fit: a Gaussian that has not converged would be too easy to beat.
+
+    Ten components for a truth of two lose 0.14 nat of what is possible where the fit has converged.
+    """
     truth = uv([0.5, 0.5], [(-40.0, -20.0), (40.0, 10.0)], [100.0, 100.0])
     sky = simulated(truth)
     prediction = demo.predict_other(sky, demo.Settings(epochs=epochs, moves="none"))
     possible = _gain_of(truth, sky)
     assert possible > 0.2  # nats per star: the problem is worth asking
-    assert least < prediction.gain - possible < 3 * prediction.gain_error
+    assert possible / 2 < prediction.gain < possible + 3 * prediction.gain_error
 
 
 def simulated(truth: xd.Mixture) -> demo.Velocities:
@@ -100,7 +103,7 @@ def test_files_are_written(found):
 @pytest.mark.slow
 def test_page_tells_everything(found):
     result, page = found[0], " ".join(found[1].split())
-    for text in ("4000", "Components", *demo.GROUPS, "nats per star", "hipparcos.png"):
+    for text in ("4,000", "Components", *demo.GROUPS, "nats per star", "hipparcos.png"):
         assert text in page
     assert all(group.verdict in page for group in result.groups)
 

@@ -484,7 +484,7 @@ def test_a_restart_that_was_rescued_leaves_no_trace_in_the_next(monkeypatch):
     arguments = {"noise": S, "method": xd.EM(), "epochs": 4, "tol": 0, "dtype": "float64"}
     calls = []
 
-    def fail_once(after, loglik, single):
+    def fail_once(after, loglik):
         calls.append(1)
         if len(calls) == 2:
             raise NumericalTrouble("made up")
