@@ -363,6 +363,18 @@ def test_two_components_on_one_place_are_undetermined(caplog):
     assert errors.of(lambda m: m.mean()[0]).standard_error == pytest.approx(rows.std() / np.sqrt(300), rel=1e-3)
 
 
+def test_a_background_without_rows_is_named():
+    """A weight at its bound has no error that the rows could tell: not an inf without a word."""
+    box, rows = xd.Uniform([-30.0], [30.0]), np.random.default_rng(0).uniform(-1.7, 1.7, size=(400, 1))
+    none = xd.fit(rows, 1, background=box).mixture
+    assert none.background_weight < 1e-6
+    errors = xd.errors(rows, none)
+    assert [note for note in errors.notes if "the rows leave undetermined the weight of the background (" in note]
+    seen = np.concatenate([rows, np.linspace(-30, 30, 80)[:, None]])
+    errors = xd.errors(seen, xd.fit(seen, 1, background=box).mixture)
+    assert not [note for note in errors.notes if "background" in note]
+
+
 def test_a_mixture_that_is_not_a_maximum_is_said_to_be_none(mixture):
     wrong = xd.Mixture(mixture.weights, mixture.means + 0.3, mixture.covariances)
     (note,) = xd.errors(X, wrong, noise=NOISE).notes

@@ -26,7 +26,7 @@ from .fitted_rows import fitted_rows
 from .gradients import Gradients
 from .sandwich import Sandwich, Solved
 from .standard_errors import Errors
-from .undetermined import factors_undetermined, log_widths, undetermined
+from .undetermined import background_undetermined, factors_undetermined, log_widths, undetermined
 
 log = logging.getLogger("xdeconv")
 Array = np.ndarray
@@ -182,4 +182,5 @@ def _notes(found: Errors) -> tuple[str, ...]:
         return tuple(notes)
     widths = found.of(log_widths).standard_error
     notes += undetermined(found.mixture, found.weights, found.means, widths)
+    notes += background_undetermined(found.mixture, found.background_weight)
     return (*notes, *factors_undetermined(found.mixture, found.inflation))

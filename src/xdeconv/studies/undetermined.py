@@ -40,6 +40,24 @@ def undetermined(mixture: Mixture, weights: Array, means: Array, widths: Array) 
     return tuple(line for line in lines if line)
 
 
+def background_undetermined(mixture: Mixture, error: float) -> tuple[str, ...]:
+    """Whether the rows leave the weight of the background open, in a line, given its standard error.
+
+    Parameters
+    ----------
+    mixture : Mixture
+        The fit.
+    error : float
+        The standard error.
+
+    Returns
+    -------
+    tuple of str
+    """
+    relative = error / max(mixture.background_weight, 1e-300)
+    return (_line("weight", [("the background", relative)]),) if relative > WIDE else ()
+
+
 def factors_undetermined(mixture: Mixture, errors: Array) -> tuple[str, ...]:
     """Factors on errors, and jitters, that the rows leave open, in a line, given their standard errors (groups, p).
 
