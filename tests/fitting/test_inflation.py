@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import xdeconv as xd
-from xdeconv.mixture.inflation import Inflated
+from xdeconv.mixture.inflated import Inflated
 from xdeconv.rows.grouping import Grouping
 
 MEANS, WIDTHS = np.array([[0.0, 0.0], [3.0, 1.0]]), np.array([[0.5, 0.3], [0.4, 0.6]])

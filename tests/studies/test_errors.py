@@ -16,7 +16,7 @@ from xdeconv.fitting.beside.carried import Carried
 from xdeconv.fitting.full_pass import stats_of
 from xdeconv.kernels.options import Options
 from xdeconv.kernels.parameters import Parameters
-from xdeconv.mixture.inflation import Inflated
+from xdeconv.mixture.inflated import Inflated
 from xdeconv.rows.data import ArraySource
 from xdeconv.rows.grouping import Grouping
 from xdeconv.studies import _errors as module

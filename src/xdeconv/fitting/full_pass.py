@@ -12,7 +12,7 @@ from ..kernels.options import Options
 from ..kernels.parameters import Factors
 from ..kernels.parameters import Parameters as Gaussians
 from ..kernels.stats import Stats
-from ..mixture.inflation import Inflated
+from ..mixture.inflated import Inflated
 from ..mixture.tails import StudentT
 from ..rows.batch import Batch
 from ..rows.data import Source

@@ -14,7 +14,8 @@ from ..catalog._open import open_source, warn_of_guesses
 from ..mixture._mixture import Mixture
 from ..mixture.asking import is_path, remembered
 from ..mixture.background import Background
-from ..mixture.inflation import Inflated, Inflation
+from ..mixture.inflated import Inflated
+from ..mixture.inflation import Inflation
 from ..mixture.selections.contract import Selecting
 from ..rows.batch import Batch
 from ..rows.data import ArraySource, Source, as_source

@@ -21,7 +21,7 @@ from ..methods.structures import FULL
 from ..mixture._mixture import Mixture, refuse_no_mixture
 from ..mixture.background import Background
 from ..mixture.coordinates import checked_names
-from ..mixture.inflation import Inflated
+from ..mixture.inflated import Inflated
 from ..mixture.selections.contract import Selecting
 from ..mixture.tails import StudentT
 from ..rows.data import Source

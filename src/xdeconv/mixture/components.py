@@ -19,7 +19,7 @@ from ..rows.batch import Batch
 from . import line
 from .background import Background
 from .coordinates import Coordinate, checked_names, indices
-from .inflation import Inflated
+from .inflated import Inflated
 from .matrices import checked_parameters, n_parameters, of_one_covariance
 from .selections.contract import Population, Selecting
 from .selections.given import as_selecting

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .background import Background, Rows, Uniform
-from .inflation import Inflated
+from .inflated import Inflated
 from .selections.completeness import Lost
 from .selections.contract import Selecting
 from .selections.cuts import Cuts, Edge

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...mixture._mixture import Mixture
-from ...mixture.inflation import Inflated
+from ...mixture.inflated import Inflated
 from ...mixture.tails import StudentT
 
 

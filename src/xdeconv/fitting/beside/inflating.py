@@ -18,7 +18,8 @@ from ...kernels.options import Options
 from ...kernels.parameters import Parameters
 from ...kernels.stats import Stats
 from ...mixture.coordinates import indices
-from ...mixture.inflation import FIRST_JITTER, Inflated, Inflation
+from ...mixture.inflated import FIRST_JITTER, Inflated
+from ...mixture.inflation import Inflation
 from ...rows import checks
 from ...rows.batch import Batch
 from ...rows.completing import Completing

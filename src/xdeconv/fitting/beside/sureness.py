@@ -17,7 +17,7 @@ from ...methods import EM, Prior
 from ...methods.chart import Chart
 from ...methods.fixed import Fixed
 from ...mixture._mixture import Mixture
-from ...mixture.inflation import Inflated
+from ...mixture.inflated import Inflated
 from ...rows.batch import Batch
 from ...system.ranks import made_by_first
 from ..full_pass import sums_of, weight_of
