@@ -190,3 +190,13 @@ def test_priors_of_rows_are_weights():
     alone = Mixture([1.0], model.means[:1], model.covariances[:1])
     found = model.posterior(X, log_prior=np.repeat(only, 20, 0)).outlier()
     np.testing.assert_allclose(found, alone.outlier(X), rtol=1e-3, atol=1e-300)
+
+
+def test_what_first_order_gets_wrong_is_taken_out_of_the_many_rows_not_of_the_farthest():
+    """Errors grow less than the squared distance far out: a slope that far rows decide leaves some in all others."""
+    distance = np.array([0.08, 0.1, 0.11, 0.13, 0.15, 0.17, 0.2, 0.5])[:, None]
+    errors = 0.2 * distance / (1 + distance)
+    alike, by_far = ((errors - slope * distance)[:6].mean() for slope in like_noise._slopes(errors, distance))
+    assert abs(alike) < by_far / 3
+    same = np.full((8, 1), 1e-20)  # noise that differs by rounding alone
+    assert np.abs(like_noise._slopes(np.full((8, 1), 1e-4), same)[0] * same).max() < 1e-4
