@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -23,6 +24,16 @@ def rows(n=300):
     S = rng.uniform(0.1, 1.0, size=(n, 2))
     X = rng.choice([-3.0, 3.0], size=(n, 1)) + rng.normal(size=(n, 2)) * np.sqrt(1 + S)
     return X, S
+
+
+def test_a_fit_that_ends_by_its_limit_of_passes_says_so():
+    X, S = rows()
+    with pytest.warns(ConvergenceWarning, match="has not converged after 3 passes: raise max_iter, or tol"):
+        assert not XDGMM(2, random_state=1, max_iter=3).fit(X, noise=S).converged_
+    result = xd.fit(X, 2, noise=S, epochs=3)
+    assert not result.converged
+    assert any("ended after its limit of 3 passes and has not converged" in note for note in result.notes)
+    assert XDGMM(2, random_state=1).fit(X, noise=S).converged_  # and warns of nothing
 
 
 @pytest.mark.parametrize("method", ["em", "minibatch-em", "sgd", xd.EM(prior=xd.Prior(w=0.01))])
