@@ -13,7 +13,7 @@ on errors or of a tail's nu, are the last coordinates.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -38,12 +38,15 @@ class Chart:
     factors: Tensor
     information: Tensor
     shape: Coordinates = None  # type: ignore[assignment]
-    numbers: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
-    certainty: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
+    numbers: Tensor = None  # type: ignore[assignment]
+    certainty: Tensor = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         if self.shape is None:  # full covariances
             object.__setattr__(self, "shape", LogCholesky(self.factors, self.information[: len(self.means)]))
+        for name in ("numbers", "certainty"):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, self.means.new_zeros(0, dtype=torch.float64))
 
     @classmethod
     def around(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -35,7 +35,11 @@ class EMState(State):
     covariances: Tensor
     seen: Tensor
     factors: Factors | None = None
-    extra: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
+    extra: Tensor = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        if self.extra is None:
+            object.__setattr__(self, "extra", self.means.new_zeros(0, dtype=torch.float64))
 
     def parameters(self) -> Parameters:
         """Log-weights, means and covariances, as kernels want them."""
