@@ -1,6 +1,7 @@
-"""More than ten dimensions on a GPU: rows filled up to whole blocks, the log-densities of all pairs, then their sums.
+"""More than ten dimensions on a GPU: the log-densities of all pairs, then their sums.
 
-Where one noise serves all rows, a pair costs d^2 operations instead of d^3: rows are whitened by matrix products.
+Where one noise serves all rows, a pair costs d^2 operations instead of d^3: rows are whitened by matrix products. Rows
+with noise or gaps of their own go through CUDA C (``tiles``) where it compiles, those with projections through Triton.
 """
 
 from __future__ import annotations
@@ -15,12 +16,11 @@ from ...rows.batch import Batch, packed_size
 from ..joint import constant, density, with_prior
 from ..options import Options
 from ..stats import Stats
+from . import tiles
 from .densities import NEGLIGIBLE
+from .filled import SIDE, Components, Rows
 from .panels import joint_kernel, moments_kernel
 
-SIDE = (
-    4  # of a block; 8 would load half as much, and takes ten times as long to compile (20 to 70 s in place of 2 to 4)
-)
 NUMBERS = 1 << 28  # of pairs or of noise, that are in memory at a time
 ROOM = 1 << 31  # bytes of memory that programs work in
 
@@ -31,37 +31,6 @@ class Launch:
 
     lanes: int
     programs: int
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Rows as kernels read them: observed values filled up to whole blocks, gaps masked, the row axis last.
-
-    x (p, n); seen (p, n) or nothing; S packed (p (p + 1) / 2, n) or diagonal (p, n), the identity where nothing is
-    observed; R (p, d, n) or nothing; constant (n,), what log-densities have beside those of standard normal values.
-    """
-
-    x: Tensor
-    seen: Tensor | None
-    S: Tensor
-    full: bool
-    R: Tensor | None
-    constant: Tensor
-
-    @property
-    def flags(self) -> dict[str, int]:
-        """The constants of a kernel."""
-        noise, masked = 2 if self.full else 1, int(self.seen is not None and self.R is None)
-        return {"NOISE": noise, "MASKED": masked, "PROJECTED": int(self.R is not None), "SIDE": SIDE}
-
-
-@dataclass(frozen=True)
-class Components:
-    """log alpha (k,), m (k, d) and V (k, d, d), filled up to whole blocks with zeros."""
-
-    log_weights: Tensor
-    means: Tensor
-    covariances: Tensor
 
 
 def accumulate(
@@ -113,10 +82,12 @@ def _slices(batch: Batch, k: int) -> Iterator[Batch]:
 
 def _pairs_of(
     log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, launch: Launch
-) -> Blocks | Whitened:
+) -> Blocks | Whitened | tiles.Tiles:
     log_weights, means, covariances = (t.to(batch.device) for t in (log_weights, means, covariances))
     if batch.shared:
         return Whitened.of(log_weights, means, covariances, batch)
+    if batch.projection is None and tiles.compiles(batch.device):
+        return tiles.Tiles.of(log_weights, means, covariances, batch)
     return Blocks.of(log_weights, means, covariances, batch, launch)
 
 
@@ -132,12 +103,8 @@ class Blocks:
 
     @classmethod
     def of(cls, log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, launch: Launch) -> Blocks:
-        k, d = means.shape
-        latent = _up(d, SIDE)
-        m, V = batch.x.new_zeros(k, latent), batch.x.new_zeros(k, latent, latent)
-        m[:, :d], V[:, :d, :d] = means, covariances
-        components = Components(log_weights.to(batch.dtype).contiguous(), m, V)
-        return cls(components, rows_of(batch, launch.lanes), launch, batch.n, d)
+        components = Components.of(log_weights, means, covariances, batch.dtype)
+        return cls(components, Rows.of(batch, launch.lanes), launch, batch.n, means.shape[1])
 
     def log_joint(self) -> Tensor:
         """log alpha N (k, n)."""
@@ -146,7 +113,7 @@ class Blocks:
         room, programs, numbers = self._room(padded // self.launch.lanes * k, moments=False)
         joint_kernel[(programs,)](
             self.components.log_weights, self.components.means, self.components.covariances, *self._read(), room,
-            joint, k, padded, *self._sizes(), numbers, LANES=self.launch.lanes, **self.rows.flags, num_warps=1,
+            joint, k, padded, *self._sizes(), numbers, LANES=self.launch.lanes, **self._flags, num_warps=1,
             enable_fp_fusion=False,
         )  # fmt: skip
         return joint[:, : self.n] - self.rows.constant
@@ -162,7 +129,7 @@ class Blocks:
         room, programs, numbers = self._room(chunks * k, moments=True)
         moments_kernel[(programs,)](
             shares, self.components.means, self.components.covariances, *self._read(), room, out, k, padded, observed,
-            latent, numbers, chunk, LANES=self.launch.lanes, **self.rows.flags, num_warps=1, enable_fp_fusion=False,
+            latent, numbers, chunk, LANES=self.launch.lanes, **self._flags, num_warps=1, enable_fp_fusion=False,
         )  # fmt: skip
         sums = out.sum(0, dtype=torch.float64)
         a, b = torch.tril_indices(self.d, self.d, device=out.device)
@@ -174,6 +141,13 @@ class Blocks:
         """The rows in the order of a kernel's arguments; x stands for what is absent."""
         rows = self.rows
         return rows.x, rows.x if rows.seen is None else rows.seen, rows.S, rows.x if rows.R is None else rows.R
+
+    @property
+    def _flags(self) -> dict[str, int]:
+        """The constants of a kernel."""
+        rows = self.rows
+        noise, masked = 2 if rows.full else 1, int(rows.seen is not None and rows.R is None)
+        return {"NOISE": noise, "MASKED": masked, "PROJECTED": int(rows.R is not None), "SIDE": SIDE}
 
     def _sizes(self) -> tuple[int, int]:
         """Observed and latent dimensions, filled up."""
@@ -187,29 +161,6 @@ class Blocks:
         size = numbers * self.launch.lanes
         programs = max(1, min(tasks, self.launch.programs, ROOM // (size * self.rows.x.element_size())))
         return self.rows.x.new_empty(programs * size), programs, numbers
-
-
-def rows_of(batch: Batch, lanes: int) -> Rows:
-    """A batch in the form that kernels read; rows and values that fill it up have unit noise and nothing observed."""
-    p, n, observed, padded = batch.p, batch.n, _up(batch.p, SIDE), _up(batch.n, lanes)
-    there = torch.zeros(observed, padded, dtype=torch.bool, device=batch.device)
-    there[:p, :n] = ~batch.x.isnan()
-    seen = there.to(batch.dtype)
-    x = batch.x.new_zeros(observed, padded)
-    x[:p, :n] = torch.where(there[:p, :n], batch.x, 0.0)
-    full = batch.full
-    a, b = torch.tril_indices(observed, observed, device=batch.device) if full else [torch.arange(observed)] * 2
-    S = batch.x.new_zeros(len(a), padded)
-    if batch.noise is not None:
-        S[: len(batch.noise), :n] = batch.noise
-        S = S * seen[a] * seen[b]
-    on_diagonal = (a == b).nonzero()[:, 0]
-    S[on_diagonal] += 1 - seen
-    R = None
-    if batch.projection is not None:
-        R = batch.x.new_zeros(observed, _up(batch.d, SIDE), padded)
-        R[:p, : batch.d, :n] = batch.projection * seen[:p, None, :n]
-    return Rows(x, seen if batch.missing else None, S, full, R, constant(batch))
 
 
 @dataclass(frozen=True)
@@ -252,7 +203,3 @@ class Whitened:
     def _z(self, j: int) -> Tensor:
         kind = self.batch.dtype
         return self.whitening[j].to(kind) @ (self.batch.x - self.means[j].to(kind)[:, None])
-
-
-def _up(n: int, unit: int) -> int:
-    return max(1, -(-n // unit)) * unit

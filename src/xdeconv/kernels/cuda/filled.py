@@ -1,0 +1,82 @@
+"""Rows and components filled up to whole blocks of four dimensions, as kernels of many dimensions read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...rows.batch import Batch
+from ..joint import constant
+
+SIDE = 4  # of a block: 8 would load half as much, and takes Triton ten times as long to compile
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows as kernels read them: observed values filled up to whole blocks, gaps masked, the row axis last.
+
+    x (p, n); seen (p, n) or nothing; S packed (p (p + 1) / 2, n) or diagonal (p, n), the identity where nothing is
+    observed; R (p, d, n) or nothing; constant (n,), what log-densities have beside those of standard normal values.
+    """
+
+    x: Tensor
+    seen: Tensor | None
+    S: Tensor
+    full: bool
+    R: Tensor | None
+    constant: Tensor
+
+    @classmethod
+    def of(cls, batch: Batch, lanes: int) -> Rows:
+        """A batch, its rows filled up to a multiple of ``lanes``; what fills up has unit noise and nothing observed."""
+        p, n, observed, padded = batch.p, batch.n, up(batch.p), up(batch.n, lanes)
+        there = torch.zeros(observed, padded, dtype=torch.bool, device=batch.device)
+        there[:p, :n] = ~batch.x.isnan()
+        seen = there.to(batch.dtype)
+        x = batch.x.new_zeros(observed, padded)
+        x[:p, :n] = torch.where(there[:p, :n], batch.x, 0.0)
+        S = _noise(batch, seen)
+        R = None
+        if batch.projection is not None:
+            R = batch.x.new_zeros(observed, up(batch.d), padded)
+            R[:p, : batch.d, :n] = batch.projection * seen[:p, None, :n]
+        return cls(x, seen if batch.missing else None, S, batch.full, R, constant(batch))
+
+
+def _noise(batch: Batch, seen: Tensor) -> Tensor:
+    """Noise, the identity where nothing is observed."""
+    observed, padded = seen.shape
+    lower = torch.tril_indices(observed, observed, device=batch.device) if batch.full else None
+    a, b = [torch.arange(observed, device=batch.device)] * 2 if lower is None else lower
+    S = batch.x.new_zeros(len(a), padded)
+    if batch.noise is not None:
+        S[: len(batch.noise), : batch.n] = batch.noise
+        if batch.missing:
+            S = S * seen[a] * seen[b]
+    S[(a == b).nonzero()[:, 0]] += 1 - seen
+    return S
+
+
+@dataclass(frozen=True)
+class Components:
+    """log alpha (k,), m (k, d) and V (k, d, d), filled up to whole blocks with zeros, in a type of number."""
+
+    log_weights: Tensor
+    means: Tensor
+    covariances: Tensor
+
+    @classmethod
+    def of(cls, log_weights: Tensor, means: Tensor, covariances: Tensor, dtype: torch.dtype) -> Components:
+        """The same parameters, filled up."""
+        k, d = means.shape
+        m = torch.zeros(k, up(d), dtype=dtype, device=means.device)
+        V = torch.zeros(k, up(d), up(d), dtype=dtype, device=means.device)
+        m[:, :d], V[:, :d, :d] = means, covariances
+        return cls(log_weights.to(dtype).contiguous(), m, V)
+
+
+def up(n: int, unit: int = SIDE) -> int:
+    """The smallest multiple of the unit that is at least n, and not 0."""
+    return max(1, -(-n // unit)) * unit

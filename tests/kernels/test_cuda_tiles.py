@@ -1,0 +1,148 @@
+"""CUDA C for many dimensions, pinned to the reference: on a GPU as it is, elsewhere as C++, lane after lane."""
+
+import ctypes
+import shutil
+import subprocess
+
+import pytest
+import torch
+
+from problems import problem
+from xdeconv import kernels
+from xdeconv.kernels.cuda import large, tiles
+from xdeconv.kernels.cuda.tiles import Layout, Memory
+from xdeconv.kernels.options import Options
+
+REFERENCE, DENSE = Options(backend="reference"), Options(backend="cuda", skip=False)
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-4}
+H200 = Memory(232448, 233472, 132)
+KINDS: dict[str, dict] = {
+    "full": {"d": 11},
+    "whole blocks": {"d": 12, "n": 40},
+    "diagonal": {"d": 13, "noise": "diagonal", "weight": True},
+    "missing": {"d": 14, "missing": 0.4, "prior": "rows"},
+    "diagonal, missing": {"d": 15, "noise": "diagonal", "missing": 0.4},
+    "no noise, missing": {"d": 11, "noise": "none", "missing": 0.3, "prior": "labels"},
+    "several tiles of a lane": {"d": 33},
+    "many tiles of a lane": {"d": 50, "n": 9, "k": 2},
+    "tiles in memory": {"d": 70, "n": 5, "k": 2, "missing": 0.2},
+}
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory):
+    """Compiles tiles.cu as C++ for one kind of rows; lanes take turns forwards or backwards."""
+    compiler = shutil.which("g++") or shutil.which("c++")
+    if compiler is None:
+        pytest.skip("there is no C++ compiler")
+    folder = tmp_path_factory.mktemp("tiles")
+
+    def build(constants, backwards):
+        name = folder / ("_".join(value for _, value in constants) + f"_{backwards}.so")
+        if not name.exists():
+            defined = [f"-D{word}={value}" for word, value in constants] + ["-DBACKWARDS"] * backwards
+            command = [compiler, "-x", "c++", "-std=c++17", "-O1", "-shared", "-fPIC", "-fno-strict-aliasing"]
+            subprocess.run([*command, *defined, "-o", name, tiles.SOURCE], check=True)
+        return ctypes.CDLL(str(name))
+
+    return build
+
+
+@pytest.fixture(params=[1, 2, 8, 32])
+def lanes(request, monkeypatch, device):
+    """Lanes of a pair, whatever would be chosen."""
+    chosen = tiles.layout_for if device == "cuda" else None
+    monkeypatch.setattr(tiles, "layout_for", lambda batch: layout(batch, request.param, chosen))
+    return request.param
+
+
+def layout(batch, lanes, chosen):
+    warps = chosen(batch).warps if chosen else 2
+    return Layout(-(-batch.p // 4), lanes, batch.x.element_size(), warps)
+
+
+@pytest.fixture(params=[False, True], ids=["forwards", "backwards"])
+def anywhere(request, monkeypatch, device, built):
+    """Tiles on a GPU; on a CPU the same source through a C++ compiler."""
+    if device == "cuda":
+        return
+    monkeypatch.setattr(tiles, "compiles", lambda device: True)
+
+    def kernel_for(name, layout, rows):
+        function = getattr(built(tiles.constants_of(layout, rows), request.param), name)
+
+        def launch(blocks, shared, arguments):
+            function(
+                *(ctypes.c_void_p(a.data_ptr()) if torch.is_tensor(a) else ctypes.c_longlong(a) for a in arguments)
+            )
+
+        return launch
+
+    monkeypatch.setattr(tiles, "kernel_for", kernel_for)
+
+
+def pairs_of(p, dtype, device):
+    found = large._pairs_of(*p.parameters(), p.batch(dtype=dtype, device=device), launch=None)
+    assert isinstance(found, tiles.Tiles)
+    return found
+
+
+def check(p, dtype, device):
+    """Errors relative to the size of each sum over all rows, not relative to nearly dead components."""
+    theta, batch = p.parameters(), p.batch(dtype=dtype)
+    exact, there = batch.to(dtype=torch.float64), batch.to(device=device)
+    pairs_of(p, dtype, device)
+    ours = large.accumulate(*theta, there, DENSE, launch=None)
+    right = kernels.accumulate(*theta, exact, REFERENCE)
+    for name in ("rows", "loglik", "q", "g", "G"):
+        a, b = getattr(ours, name).cpu(), getattr(right, name)
+        assert float((a - b).abs().max()) <= TOLERANCE[dtype] * max(batch.n, float(b.abs().max())), name
+    joint = kernels.log_joint(*theta, exact, REFERENCE)
+    found = large.log_joint(*theta, there, DENSE, launch=None).cpu().double()
+    torch.testing.assert_close(found, joint, rtol=TOLERANCE[dtype], atol=10 * TOLERANCE[dtype])
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_equals_the_reference(name, lanes, anywhere, device):
+    check(problem(**({"n": 37, "k": 3, "seed": 90} | KINDS[name])), torch.float64, device)
+
+
+@pytest.mark.parametrize("d", [11, 40])
+def test_float32(d, lanes, anywhere, device):
+    check(problem(n=37, k=2, d=d, missing=0.2, seed=91), torch.float32, device)
+
+
+def test_all_of_128_dimensions(monkeypatch, anywhere, device):
+    monkeypatch.setattr(tiles, "layout_for", lambda batch: layout(batch, 32, None))
+    check(problem(n=3, k=2, d=128, seed=92), torch.float64, device)
+
+
+def test_a_failed_factor_is_nan(lanes, anywhere, device):
+    p = problem(n=12, k=2, d=11, seed=93)
+    p.covariances[1, 10, 10] = -500.0
+    joint = pairs_of(p, torch.float64, device).log_joint()
+    assert bool(joint[1].isnan().all())
+    assert bool(joint[0].isfinite().all())
+
+
+def test_nothing_reads_fresh_memory(monkeypatch, lanes, anywhere, device):
+    p = problem(n=20, k=2, d=11, missing=0.2, seed=94)
+    batch = p.batch(device=device)
+    clean = large.accumulate(*p.parameters(), batch, DENSE, launch=None).packed
+    fresh = torch.Tensor.new_empty
+    monkeypatch.setattr(torch.Tensor, "new_empty", lambda t, *size, **kind: fresh(t, *size, **kind).fill_(torch.nan))
+    assert torch.equal(large.accumulate(*p.parameters(), batch, DENSE, launch=None).packed, clean)
+
+
+@pytest.mark.parametrize(("d", "lanes"), [(12, 1), (20, 1), (64, 8), (128, 32)])
+def test_fewer_dimensions_need_fewer_lanes(d, lanes):
+    assert Layout.of(d // 4, 4, H200).lanes == lanes
+
+
+@pytest.mark.parametrize("size", [4, 8])
+def test_every_layout_fits_in_shared_memory(size):
+    for blocks in range(3, 33):
+        found = Layout.of(blocks, size, H200)
+        assert found.shared <= H200.block
+        assert found.warps >= H200.processors
