@@ -9,8 +9,11 @@ import torch
 
 from problems import problem
 from xdeconv import kernels
-from xdeconv.kernels.cuda import large, tiles
-from xdeconv.kernels.cuda.tiles import Layout, Memory
+from xdeconv.kernels.cuda import compiling, large, registers, tiles
+from xdeconv.kernels.cuda.compiling import Memory
+from xdeconv.kernels.cuda.registers import Registers
+from xdeconv.kernels.cuda.sharing import shared_out
+from xdeconv.kernels.cuda.tiles import Layout, Tiles
 from xdeconv.kernels.options import Options
 
 REFERENCE, DENSE = Options(backend="reference"), Options(backend="cuda", skip=False)
@@ -31,67 +34,71 @@ KINDS: dict[str, dict] = {
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory):
-    """Compiles tiles.cu as C++ for one kind of rows; lanes take turns forwards or backwards."""
+    """Compiles a file as C++ for one kind of rows; lanes take turns forwards or backwards."""
     compiler = shutil.which("g++") or shutil.which("c++")
     if compiler is None:
         pytest.skip("there is no C++ compiler")
     folder = tmp_path_factory.mktemp("tiles")
 
-    def build(constants, backwards):
-        name = folder / ("_".join(value for _, value in constants) + f"_{backwards}.so")
-        if not name.exists():
+    def build(file, constants, backwards):
+        name = folder / "_".join([file.removesuffix(".cu"), *(value for _, value in constants), str(backwards)])
+        if not name.with_suffix(".so").exists():
+            name.with_suffix(".cc").write_text(compiling.text_of(file))
             defined = [f"-D{word}={value}" for word, value in constants] + ["-DBACKWARDS"] * backwards
-            command = [compiler, "-x", "c++", "-std=c++17", "-O1", "-shared", "-fPIC", "-fno-strict-aliasing"]
-            subprocess.run([*command, *defined, "-o", name, tiles.SOURCE], check=True)
-        return ctypes.CDLL(str(name))
+            command = [compiler, "-std=c++17", "-O1", "-shared", "-fPIC", "-fno-strict-aliasing", *defined]
+            subprocess.run([*command, "-o", name.with_suffix(".so"), name.with_suffix(".cc")], check=True)
+        return ctypes.CDLL(str(name.with_suffix(".so")))
 
     return build
 
 
-@pytest.fixture(params=[1, 2, 8, 32])
-def lanes(request, monkeypatch, device):
-    """Lanes of a pair, whatever would be chosen."""
-    chosen = tiles.layout_for if device == "cuda" else None
-    monkeypatch.setattr(tiles, "layout_for", lambda batch: layout(batch, request.param, chosen))
-    return request.param
-
-
-def layout(batch, lanes, chosen):
-    warps = chosen(batch).warps if chosen else 2
-    return Layout(-(-batch.p // 4), lanes, batch.x.element_size(), warps)
-
-
 @pytest.fixture(params=[False, True], ids=["forwards", "backwards"])
 def anywhere(request, monkeypatch, device, built):
-    """Tiles on a GPU; on a CPU the same source through a C++ compiler."""
+    """CUDA C on a GPU; on a CPU the same source through a C++ compiler."""
     if device == "cuda":
         return
-    monkeypatch.setattr(tiles, "compiles", lambda device: True)
 
-    def kernel_for(name, layout, rows):
-        function = getattr(built(tiles.constants_of(layout, rows), request.param), name)
+    def kernel(file, name, constants, device):
+        function = getattr(built(file, constants, request.param), name)
 
         def launch(blocks, shared, arguments):
-            function(
-                *(ctypes.c_void_p(a.data_ptr()) if torch.is_tensor(a) else ctypes.c_longlong(a) for a in arguments)
-            )
+            numbers = [a.data_ptr() if torch.is_tensor(a) else a for a in arguments]
+            function(*map(ctypes.c_longlong, numbers))
 
         return launch
 
-    monkeypatch.setattr(tiles, "kernel_for", kernel_for)
+    monkeypatch.setattr(compiling, "compiles", lambda device: True)
+    for module in (tiles, registers):
+        monkeypatch.setattr(module, "kernel", kernel)
+        monkeypatch.setattr(module, "memory_of", lambda device: H200)
 
 
-def pairs_of(p, dtype, device):
-    found = large._pairs_of(*p.parameters(), p.batch(dtype=dtype, device=device), launch=None)
-    assert isinstance(found, tiles.Tiles)
+@pytest.fixture(params=[1, 2, 8, 32])
+def lanes(request, monkeypatch):
+    """Tiles in all dimensions, with so many lanes of a pair, whatever would be chosen."""
+    monkeypatch.setattr(registers, "LARGEST", {4: 0, 8: 0})
+    monkeypatch.setattr(tiles, "layout_for", lambda batch: layout(batch, request.param))
+    return request.param
+
+
+def layout(batch, lanes):
+    found = Layout(-(-batch.p // 4), lanes, batch.x.element_size(), 2)
+    if found.shared > H200.block:
+        pytest.skip("so many pairs are larger than shared memory")
     return found
 
 
-def check(p, dtype, device):
+def pairs_of(p, dtype, device, kind):
+    found = large._pairs_of(*p.parameters(), p.batch(dtype=dtype, device=device), launch=None)
+    assert isinstance(found, kind)
+    return found
+
+
+def check(p, dtype, device, kind=Tiles):
     """Errors relative to the size of each sum over all rows, not relative to nearly dead components."""
     theta, batch = p.parameters(), p.batch(dtype=dtype)
     exact, there = batch.to(dtype=torch.float64), batch.to(device=device)
-    pairs_of(p, dtype, device)
+    pairs_of(p, dtype, device, kind)
     ours = large.accumulate(*theta, there, DENSE, launch=None)
     right = kernels.accumulate(*theta, exact, REFERENCE)
     for name in ("rows", "loglik", "q", "g", "G"):
@@ -113,26 +120,60 @@ def test_float32(d, lanes, anywhere, device):
     check(problem(n=37, k=2, d=d, missing=0.2, seed=91), torch.float32, device)
 
 
+@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind["d"] <= 15])
+def test_every_kind_in_registers(name, monkeypatch, anywhere, device):
+    monkeypatch.setattr(registers, "LARGEST", {4: 20, 8: 20})
+    check(problem(**({"n": 37, "k": 3, "seed": 90} | KINDS[name])), torch.float64, device, Registers)
+
+
+@pytest.mark.parametrize("d", [11, 20])
+def test_float32_in_registers(d, anywhere, device):
+    check(problem(n=70, k=2, d=d, missing=0.2, seed=91), torch.float32, device, Registers)
+
+
 def test_all_of_128_dimensions(monkeypatch, anywhere, device):
-    monkeypatch.setattr(tiles, "layout_for", lambda batch: layout(batch, 32, None))
     check(problem(n=3, k=2, d=128, seed=92), torch.float64, device)
 
 
 def test_a_failed_factor_is_nan(lanes, anywhere, device):
+    check_failed(device, Tiles)
+
+
+def test_a_failed_factor_in_registers_is_nan(anywhere, device):
+    check_failed(device, Registers)
+
+
+def check_failed(device, kind):
     p = problem(n=12, k=2, d=11, seed=93)
     p.covariances[1, 10, 10] = -500.0
-    joint = pairs_of(p, torch.float64, device).log_joint()
+    joint = pairs_of(p, torch.float64, device, kind).log_joint()
     assert bool(joint[1].isnan().all())
     assert bool(joint[0].isfinite().all())
 
 
-def test_nothing_reads_fresh_memory(monkeypatch, lanes, anywhere, device):
-    p = problem(n=20, k=2, d=11, missing=0.2, seed=94)
+@pytest.mark.parametrize("d", [11, 22])
+def test_nothing_reads_fresh_memory(d, monkeypatch, anywhere, device):
+    p = problem(n=20, k=2, d=d, missing=0.2, seed=94)
     batch = p.batch(device=device)
     clean = large.accumulate(*p.parameters(), batch, DENSE, launch=None).packed
     fresh = torch.Tensor.new_empty
     monkeypatch.setattr(torch.Tensor, "new_empty", lambda t, *size, **kind: fresh(t, *size, **kind).fill_(torch.nan))
     assert torch.equal(large.accumulate(*p.parameters(), batch, DENSE, launch=None).packed, clean)
+
+
+@pytest.mark.parametrize("d", [11, 22])
+def test_rows_without_a_share_add_nothing(d, anywhere, device):
+    """Also where their pairs are NaN."""
+    p = problem(n=40, k=2, d=d, seed=95)
+    p.covariances[1] = -500.0 * torch.eye(d).numpy()
+    pairs = pairs_of(p, torch.float64, device, Registers if d == 11 else Tiles)
+    share = torch.ones(2, 40, dtype=torch.float64, device=device)
+    share[1] = 0.0
+    share[0, 1::2] = 0.0
+    g, G = pairs.moments(share)
+    assert bool(G[0].isfinite().all())
+    assert not bool(g[1].any())
+    assert not bool(G[1].any())
 
 
 @pytest.mark.parametrize(("d", "lanes"), [(12, 1), (20, 1), (64, 8), (128, 32)])
@@ -146,3 +187,11 @@ def test_every_layout_fits_in_shared_memory(size):
         found = Layout.of(blocks, size, H200)
         assert found.shared <= H200.block
         assert found.warps >= H200.processors
+
+
+@pytest.mark.parametrize(("blocks", "pairs", "kept"), [(3, 32, 2), (8, 8, 5), (10, 4, 2), (17, 2, 5)])
+def test_every_product_is_summed_once(blocks, pairs, kept):
+    slots = shared_out(blocks, pairs, kept)
+    assert len(slots) == 32 * kept
+    done = sorted((t, pair) for t, first, step in slots for pair in range(first, pairs, step))
+    assert done == [(t, pair) for t in range(blocks * (blocks + 1) // 2) for pair in range(pairs)]

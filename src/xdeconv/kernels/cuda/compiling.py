@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+log = logging.getLogger("xdeconv")
 Argument = Tensor | int
 Kernel = Callable[[int, int, Sequence[Argument]], None]  # of blocks, bytes of shared memory of each, and arguments
 LARGEST_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 WARP = 32
+TASKS = 4  # of a warp: more of them balance better, and leave more sums to add
+RESERVED = 1024  # bytes of shared memory that each block takes beside its own
 
 
 class CannotCompile(RuntimeError):
@@ -22,8 +27,8 @@ class CannotCompile(RuntimeError):
 
 
 @cache
-def kernel(source: Path, name: str, constants: tuple[tuple[str, str], ...], device: torch.device) -> Kernel:
-    """A kernel of one warp per block from a file, with constants defined, for a device.
+def kernel(source: str, name: str, constants: tuple[tuple[str, str], ...], device: torch.device) -> Kernel:
+    """A kernel of one warp per block from a file of this folder, with constants defined, for a device.
 
     Arguments are tensors, for their addresses, and whole numbers, in the order of the kernel.
     """
@@ -43,22 +48,64 @@ def kernel(source: Path, name: str, constants: tuple[tuple[str, str], ...], devi
     return launch
 
 
+@cache
+def compiles(device: torch.device) -> bool:
+    """Whether kernels can be compiled for a device, tried once."""
+    if device.type != "cuda":
+        return False
+    try:
+        kernel("registers.cu", "joint", (("REAL", "float"), ("FULL", "0"), ("MASKED", "0"), ("DIM", "2")), device)
+    except CannotCompile as why:
+        log.info("CUDA C cannot be compiled (%s): more than ten dimensions run by Triton, more slowly", why)
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Shared memory in bytes, of a block and of a multiprocessor, and how many of these there are."""
+
+    block: int
+    processor: int
+    processors: int
+
+    def warps(self, shared: int) -> int:
+        """How many warps with so much shared memory run on a multiprocessor at a time."""
+        return min(32, self.processor // (shared + RESERVED)) if shared <= self.block else 0
+
+
+@cache
+def memory_of(device: torch.device) -> Memory:
+    """What a device has."""
+    properties = torch.cuda.get_device_properties(device)
+    return Memory(
+        properties.shared_memory_per_block_optin,  # type: ignore[attr-defined]
+        properties.shared_memory_per_multiprocessor,
+        properties.multi_processor_count,
+    )
+
+
 def _value(argument: Argument) -> Any:
     """What a kernel gets: an address, or a number of 64 bits."""
     return ctypes.c_void_p(argument.data_ptr()) if isinstance(argument, Tensor) else ctypes.c_longlong(argument)
 
 
 @cache
-def _module(source: Path, constants: tuple[tuple[str, str], ...], device: torch.device) -> ctypes.c_void_p:
+def _module(source: str, constants: tuple[tuple[str, str], ...], device: torch.device) -> ctypes.c_void_p:
     """The compiled file in the context of the device."""
     capability = torch.cuda.get_device_capability(device)
     options = [f"--gpu-architecture=sm_{capability[0]}{capability[1]}", "--std=c++17"]
-    binary = compiled(source.read_text(), [*options, *(f"-D{name}={value}" for name, value in constants)])
+    binary = compiled(text_of(source), [*options, *(f"-D{name}={value}" for name, value in constants)])
     module = ctypes.c_void_p()
     with torch.cuda.device(device):
         torch.cuda.synchronize()  # makes a context where there is none yet
         _check(_library("cuda.so.1").cuModuleLoadData(ctypes.byref(module), binary))
     return module
+
+
+def text_of(source: str) -> str:
+    """A file of this folder behind what all of them share."""
+    return "".join(Path(__file__).with_name(name).read_text() for name in ("warp.cu", source))
 
 
 def compiled(source: str, options: list[str]) -> bytes:

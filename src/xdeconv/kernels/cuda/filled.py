@@ -28,6 +28,15 @@ class Rows:
     R: Tensor | None
     constant: Tensor
 
+    def read(self) -> list[Tensor]:
+        """x, seen and S in the order of CUDA C; x stands for what is absent."""
+        return [self.x, self.x if self.seen is None else self.seen, self.S]
+
+    def constants(self) -> tuple[tuple[str, str], ...]:
+        """What CUDA C is compiled with for rows of this kind."""
+        real = {torch.float32: "float", torch.float64: "double"}[self.x.dtype]
+        return ("REAL", real), ("FULL", str(int(self.full))), ("MASKED", str(int(self.seen is not None)))
+
     @classmethod
     def of(cls, batch: Batch, lanes: int) -> Rows:
         """A batch, its rows filled up to a multiple of ``lanes``; what fills up has unit noise and nothing observed."""
@@ -68,11 +77,14 @@ class Components:
     covariances: Tensor
 
     @classmethod
-    def of(cls, log_weights: Tensor, means: Tensor, covariances: Tensor, dtype: torch.dtype) -> Components:
-        """The same parameters, filled up."""
+    def of(
+        cls, log_weights: Tensor, means: Tensor, covariances: Tensor, dtype: torch.dtype, side: int = SIDE
+    ) -> Components:
+        """The same parameters, filled up to blocks of a side."""
         k, d = means.shape
-        m = torch.zeros(k, up(d), dtype=dtype, device=means.device)
-        V = torch.zeros(k, up(d), up(d), dtype=dtype, device=means.device)
+        whole = up(d, side)
+        m = torch.zeros(k, whole, dtype=dtype, device=means.device)
+        V = torch.zeros(k, whole, whole, dtype=dtype, device=means.device)
         m[:, :d], V[:, :d, :d] = means, covariances
         return cls(log_weights.to(dtype).contiguous(), m, V)
 

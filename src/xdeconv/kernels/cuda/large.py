@@ -1,7 +1,7 @@
 """More than ten dimensions on a GPU: the log-densities of all pairs, then their sums.
 
 Where one noise serves all rows, a pair costs d^2 operations instead of d^3: rows are whitened by matrix products. Rows
-with noise or gaps of their own go through CUDA C (``tiles``) where it compiles, those with projections through Triton.
+with noise or gaps of their own go through CUDA C (``registers``, ``tiles``) where it compiles, others through Triton.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from ...rows.batch import Batch, packed_size
 from ..joint import constant, density, with_prior
 from ..options import Options
 from ..stats import Stats
-from . import tiles
+from . import compiling, registers
 from .densities import NEGLIGIBLE
 from .filled import SIDE, Components, Rows
 from .panels import joint_kernel, moments_kernel
+from .registers import Registers
+from .tiles import Tiles
 
 NUMBERS = 1 << 28  # of pairs or of noise, that are in memory at a time
 ROOM = 1 << 31  # bytes of memory that programs work in
@@ -82,12 +84,13 @@ def _slices(batch: Batch, k: int) -> Iterator[Batch]:
 
 def _pairs_of(
     log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, launch: Launch
-) -> Blocks | Whitened | tiles.Tiles:
+) -> Blocks | Whitened | Registers | Tiles:
     log_weights, means, covariances = (t.to(batch.device) for t in (log_weights, means, covariances))
     if batch.shared:
         return Whitened.of(log_weights, means, covariances, batch)
-    if batch.projection is None and tiles.compiles(batch.device):
-        return tiles.Tiles.of(log_weights, means, covariances, batch)
+    if batch.projection is None and compiling.compiles(batch.device):
+        kind = Registers if registers.fits(batch) else Tiles
+        return kind.of(log_weights, means, covariances, batch)
     return Blocks.of(log_weights, means, covariances, batch, launch)
 
 

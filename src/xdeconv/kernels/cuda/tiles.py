@@ -2,49 +2,23 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from ...rows.batch import Batch
-from .compiling import WARP, Argument, CannotCompile, Kernel, kernel
+from .compiling import TASKS, WARP, Argument, Kernel, Memory, kernel, memory_of
 from .filled import SIDE, Components, Rows
+from .sharing import of_tiles, slots_on
 
-log = logging.getLogger("xdeconv")
-SOURCE = Path(__file__).with_name("tiles.cu")
 WARPS = 5  # of a multiprocessor at least: fewer do not hide what a warp waits for
-RESERVED = 1024  # bytes of shared memory that each block takes beside its own
-MOST_KEPT = {4: 5, 8: 2}  # tiles of G that a lane keeps in registers, by bytes of a number
-TASKS = 4  # of a warp: more parts, more sums to add
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Shared memory in bytes, of a block and of a multiprocessor, and how many of these there are."""
-
-    block: int
-    processor: int
-    processors: int
-
-
-@cache
-def memory_of(device: torch.device) -> Memory:
-    """What a device has."""
-    properties = torch.cuda.get_device_properties(device)
-    return Memory(
-        properties.shared_memory_per_block_optin,  # type: ignore[attr-defined]
-        properties.shared_memory_per_multiprocessor,
-        properties.multi_processor_count,
-    )
+KEPT = {4: {2: 28, 5: 160}, 8: {2: 64}}  # by bytes of a number: tiles of G in a lane's registers, of at most so many
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Blocks of four in a dimension, lanes of a pair, and warps that run at a time.
+    """Blocks of four in a dimension, lanes of a pair, bytes of a number, and warps that run at a time.
 
     The fewer lanes share a pair, the less they wait for each other; the more pairs have to be in shared memory.
     """
@@ -56,11 +30,10 @@ class Layout:
 
     @classmethod
     def of(cls, blocks: int, size: int, memory: Memory) -> Layout:
-        """The fewest lanes with which a multiprocessor has work enough; ``size`` is that of a number in bytes."""
+        """The fewest lanes with which a multiprocessor has work enough."""
         for lanes in (1, 2, 4, 8, 16, 32):
-            layout = cls(blocks, lanes, size, 0)
-            warps = min(32, memory.processor // (layout.shared + RESERVED))
-            if layout.shared <= memory.block and (warps >= WARPS or lanes == WARP):
+            warps = memory.warps(cls(blocks, lanes, size, 0).shared)
+            if warps >= WARPS:
                 break
         return cls(blocks, lanes, size, warps * memory.processors)
 
@@ -72,14 +45,7 @@ class Layout:
     @property
     def kept(self) -> int:
         """Tiles of G that a lane keeps in registers, or 0 where they are too many."""
-        each = -(-self.tiles // WARP)
-        each = next(count for count in (1, 2, 5, each) if count >= each)
-        return each if each <= MOST_KEPT[self.size] else 0
-
-    @property
-    def sets(self) -> int:
-        """Parts of a warp that keep a G each."""
-        return max(1, WARP // self.tiles)
+        return next((kept for kept, most in KEPT[self.size].items() if self.tiles <= most), 0)
 
     @property
     def pairs(self) -> int:
@@ -90,7 +56,7 @@ class Layout:
     def shared(self) -> int:
         """Bytes of shared memory of a warp, as ``numbers_of`` in tiles.cu counts them."""
         quad = 16 // self.size
-        quads = (self.tiles * (16 + quad) + 8 * self.blocks) // quad
+        quads = (self.tiles * (16 + quad) + 8 * self.blocks + quad) // quad
         return (quads | 1) * 16 * self.pairs
 
 
@@ -115,7 +81,8 @@ class Tiles:
         """log alpha N (k, n)."""
         k, padded = len(self.components.means), self.rows.x.shape[1]
         out = self.rows.x.new_empty(k, padded)
-        self._launch("joint", padded // self.layout.pairs * k, [self.components.log_weights], [out, k, padded])
+        tasks = padded // self.layout.pairs * k
+        self._launch("joint", tasks, [self.components.log_weights], [out, k, padded, self.layout.blocks])
         return out[:, : self.n] - self.rows.constant
 
     def moments(self, share: Tensor) -> tuple[Tensor, Tensor]:
@@ -126,9 +93,14 @@ class Tiles:
         chunk = layout.pairs * max(1, padded // layout.pairs * k // (TASKS * layout.warps))
         chunks = -(-padded // chunk)
         g = shares.new_empty(chunks, k, SIDE * layout.blocks)
-        G = shares.new_empty(chunks, layout.sets, k, layout.tiles, SIDE, SIDE)
-        self._launch("moments", chunks * k, [shares], [g, G, k, padded], [chunk])
-        return g.sum(0, dtype=torch.float64)[:, : self.d], self._whole(G.sum((0, 1), dtype=torch.float64))
+        G = shares.new_empty(chunks, k, WARP * layout.kept or layout.tiles, SIDE, SIDE)
+        how = (layout.blocks, layout.pairs, max(1, layout.kept), share.device)
+        out: list[Argument] = [g, G, slots_on(*how) if layout.kept else shares]
+        self._launch("moments", chunks * k, [shares], [*out, k, padded, layout.blocks, chunk])
+        tiles = G.sum(0, dtype=torch.float64)
+        if layout.kept:
+            tiles = torch.einsum("ts,ksab->ktab", of_tiles(*how), tiles)
+        return g.sum(0, dtype=torch.float64)[:, : self.d], self._whole(tiles)
 
     def _whole(self, tiles: Tensor) -> Tensor:
         """Symmetric matrices (k, d, d) of tiles (k, tiles, 4, 4) on and below their diagonals."""
@@ -145,15 +117,11 @@ class Tiles:
         I, J = torch.tril_indices(blocks, blocks, device=self.rows.x.device)
         return self.components.covariances.view(k, blocks, SIDE, blocks, SIDE).transpose(2, 3)[:, I, J].contiguous()
 
-    def _launch(
-        self, name: str, tasks: int, first: list[Argument], last: list[Argument], more: tuple[Argument, ...] | list = ()
-    ) -> None:
+    def _launch(self, name: str, tasks: int, first: list[Argument], last: list[Argument]) -> None:
         """Run a kernel over tasks; between the first and the last arguments it reads components and rows."""
-        rows, layout = self.rows, self.layout
-        read = [self.components.means, self._covariances(), rows.x, rows.x if rows.seen is None else rows.seen, rows.S]
-        blocks = max(1, min(tasks, TASKS * layout.warps))
-        arguments = [*first, *read, *last, layout.blocks, *more]
-        kernel_for(name, layout, rows)(blocks, layout.shared, arguments)
+        blocks = max(1, min(tasks, TASKS * self.layout.warps))
+        arguments = [*first, self.components.means, self._covariances(), *self.rows.read(), *last]
+        kernel_for(name, self.layout, self.rows)(blocks, self.layout.shared, arguments)
 
 
 def layout_for(batch: Batch) -> Layout:
@@ -161,32 +129,7 @@ def layout_for(batch: Batch) -> Layout:
     return Layout.of(-(-batch.p // SIDE), batch.x.element_size(), memory_of(batch.device))
 
 
-def constants_of(layout: Layout, rows: Rows) -> tuple[tuple[str, str], ...]:
-    """What one kind of rows is compiled with."""
-    constants = {
-        "REAL": {4: "float", 8: "double"}[layout.size],
-        "FULL": int(rows.full),
-        "MASKED": int(rows.seen is not None),
-        "LANES": layout.lanes,
-        "KEPT": layout.kept,
-    }
-    return tuple((name, str(value)) for name, value in constants.items())
-
-
 def kernel_for(name: str, layout: Layout, rows: Rows) -> Kernel:
     """A kernel of tiles.cu for rows of a kind."""
-    return kernel(SOURCE, name, constants_of(layout, rows), rows.x.device)
-
-
-@cache
-def compiles(device: torch.device) -> bool:
-    """Whether kernels can be compiled for a device, tried once."""
-    if device.type != "cuda":
-        return False
-    try:
-        constants = (("REAL", "float"), ("FULL", "1"), ("MASKED", "0"), ("LANES", "1"), ("KEPT", "1"))
-        kernel(SOURCE, "joint", constants, device)
-    except CannotCompile as why:
-        log.info("CUDA C cannot be compiled (%s): more than ten dimensions run by Triton, more slowly", why)
-        return False
-    return True
+    constants = (*rows.constants(), ("LANES", str(layout.lanes)), ("KEPT", str(layout.kept)))
+    return kernel("tiles.cu", name, constants, rows.x.device)

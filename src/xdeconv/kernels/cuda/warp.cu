@@ -1,0 +1,55 @@
+// What kernels of one warp per block share, on a GPU and, one lane after the other between two synchronisations, as C++ on a CPU:
+// tests compile them so where there is no GPU.
+
+#ifdef __CUDACC__
+#define INLINE __device__ __forceinline__
+#define KERNEL extern "C" __global__ void __launch_bounds__(32)
+#define EACH_LANE for (int lane = threadIdx.x, once = 1; once; once = 0)
+#define SYNC __syncwarp()
+#define PRIVATE(kind, name, size) kind name[(size) ? (size) : 1]
+#define MY(name) name
+#define ANY(name) __any_sync(0xffffffffu, name[0] != 0)
+#define SHARED(name) extern __shared__ __align__(16) unsigned char memory[]; REAL* name = (REAL*)memory
+#define BLOCKS const long long block = blockIdx.x, blocks = gridDim.x;
+#define UNROLL _Pragma("unroll")
+#define LOG(x) (sizeof(REAL) == 4 ? (REAL)0.69314718f * __log2f(x) : log(x))
+#define ONCE _Pragma("unroll 1")
+#define TWICE _Pragma("unroll 2")
+#else
+#include <cmath>
+using std::sqrt;
+static inline REAL rsqrt(REAL x) { return 1 / sqrt(x); }
+#define LOG(x) std::log(x)
+#define INLINE static inline
+#define KERNEL extern "C" void
+#ifdef BACKWARDS
+#define EACH_LANE for (int lane = 31; lane >= 0; --lane)
+#else
+#define EACH_LANE for (int lane = 0; lane < 32; ++lane)
+#endif
+#define SYNC
+#define PRIVATE(kind, name, size) kind name[32][(size) ? (size) : 1]
+#define MY(name) name[lane]
+static bool any_of(const REAL (*values)[1]) { for (int l = 0; l < 32; ++l) if (values[l][0] != 0) return true; return false; }
+#define ANY(name) any_of(name)
+#define SHARED(name) alignas(16) static REAL name[1 << 18]
+#define BLOCKS const long long block = 0, blocks = 1;
+#define UNROLL
+#define ONCE
+#define TWICE
+#endif
+
+
+typedef long long index_t;
+constexpr int PER_QUAD = 16 / sizeof(REAL);
+
+struct alignas(16) Quad { REAL v[PER_QUAD]; };
+
+// Rows as they lie in memory, row axis last
+struct Rows {
+  const REAL *x, *seen, *S;
+  index_t padded;
+};
+
+// 1 / sqrt, NaN of what is not above zero
+INLINE REAL inverse_root(REAL pivot) { return pivot > 0 ? rsqrt(pivot) : sqrt((REAL)-1); }
