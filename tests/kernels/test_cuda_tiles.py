@@ -9,8 +9,9 @@ import torch
 
 from problems import problem
 from xdeconv import kernels
-from xdeconv.kernels.cuda import compiling, large, registers, tiles
+from xdeconv.kernels.cuda import compiling, large, lines, registers, tiles
 from xdeconv.kernels.cuda.compiling import Memory
+from xdeconv.kernels.cuda.lines import Form, Lines
 from xdeconv.kernels.cuda.registers import Registers
 from xdeconv.kernels.cuda.sharing import shared_out
 from xdeconv.kernels.cuda.tiles import Layout, Tiles
@@ -41,7 +42,7 @@ def built(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tiles")
 
     def build(file, constants, backwards):
-        name = folder / "_".join([file.removesuffix(".cu"), *(value for _, value in constants), str(backwards)])
+        name = folder / "_".join([file.removesuffix(".cu"), *map("".join, constants), str(backwards)])
         if not name.with_suffix(".so").exists():
             name.with_suffix(".cc").write_text(compiling.text_of(file))
             defined = [f"-D{word}={value}" for word, value in constants] + ["-DBACKWARDS"] * backwards
@@ -58,8 +59,8 @@ def anywhere(request, monkeypatch, device, built):
     if device == "cuda":
         return
 
-    def kernel(file, name, constants, device):
-        function = getattr(built(file, constants, request.param), name)
+    def kernel(file, name, constants, device, threads=32):
+        function = getattr(built(file, (*constants, (name.upper(), "1")), request.param), name)
 
         def launch(blocks, shared, arguments):
             numbers = [a.data_ptr() if torch.is_tensor(a) else a for a in arguments]
@@ -68,7 +69,7 @@ def anywhere(request, monkeypatch, device, built):
         return launch
 
     monkeypatch.setattr(compiling, "compiles", lambda device: True)
-    for module in (tiles, registers):
+    for module in (tiles, registers, lines):
         monkeypatch.setattr(module, "kernel", kernel)
         monkeypatch.setattr(module, "memory_of", lambda device: H200)
 
@@ -77,6 +78,7 @@ def anywhere(request, monkeypatch, device, built):
 def lanes(request, monkeypatch):
     """Tiles in all dimensions, with so many lanes of a pair, whatever would be chosen."""
     monkeypatch.setattr(registers, "LARGEST", {4: 0, 8: 0})
+    monkeypatch.setattr(lines, "form_for", lambda batch: None)
     monkeypatch.setattr(tiles, "layout_for", lambda batch: layout(batch, request.param))
     return request.param
 
@@ -124,6 +126,27 @@ def test_float32(d, lanes, anywhere, device):
 def test_every_kind_in_registers(name, monkeypatch, anywhere, device):
     monkeypatch.setattr(registers, "LARGEST", {4: 20, 8: 20})
     check(problem(**({"n": 37, "k": 3, "seed": 90} | KINDS[name])), torch.float64, device, Registers)
+
+
+FORMS = {
+    "sixteen lanes": (15, Form(16, 1, True)),
+    "a line of a lane": (30, Form(32, 1, True)),
+    "two lines": (30, Form(16, 2, True)),
+    "three lines": (22, Form(8, 3, False)),
+    "four lines": (30, Form(8, 4, False)),
+    "two warps": (45, Form(64, 1, False)),
+    "all of 64": (64, Form(32, 2, False)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["double", "single"])
+@pytest.mark.parametrize("kind", [{}, {"noise": "diagonal", "weight": True}, {"missing": 0.3}], ids=str)
+@pytest.mark.parametrize("name", FORMS)
+def test_lines_equal_the_reference(name, kind, dtype, monkeypatch, anywhere, device):
+    d, form = FORMS[name]
+    monkeypatch.setattr(registers, "LARGEST", {4: 0, 8: 0})
+    monkeypatch.setattr(lines, "form_for", lambda batch: form)
+    check(problem(**({"n": 13, "k": 2, "d": d, "seed": 96} | kind)), dtype, device, Lines)
 
 
 @pytest.mark.parametrize("d", [11, 20])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import logging
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,6 +19,7 @@ Argument = Tensor | int
 Kernel = Callable[[int, int, Sequence[Argument]], None]  # of blocks, bytes of shared memory of each, and arguments
 LARGEST_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 WARP = 32
+KERNELS = ("joint", "moments")  # of each file
 TASKS = 4  # of a warp: more of them balance better, and leave more sums to add
 RESERVED = 1024  # bytes of shared memory that each block takes beside its own
 
@@ -27,13 +29,15 @@ class CannotCompile(RuntimeError):
 
 
 @cache
-def kernel(source: str, name: str, constants: tuple[tuple[str, str], ...], device: torch.device) -> Kernel:
-    """A kernel of one warp per block from a file of this folder, with constants defined, for a device.
+def kernel(
+    source: str, name: str, constants: tuple[tuple[str, str], ...], device: torch.device, threads: int = WARP
+) -> Kernel:
+    """A kernel of so many threads per block from a file of this folder, with constants defined, for a device.
 
     Arguments are tensors, for their addresses, and whole numbers, in the order of the kernel.
     """
     driver, function = _library("cuda.so.1"), ctypes.c_void_p()
-    _check(driver.cuModuleGetFunction(ctypes.byref(function), _module(source, constants, device), name.encode()))
+    _check(driver.cuModuleGetFunction(ctypes.byref(function), _modules(source, constants, device)[name], name.encode()))
     shared: list[int] = [0]
 
     def launch(blocks: int, bytes_shared: int, arguments: Sequence[Argument]) -> None:
@@ -43,7 +47,7 @@ def kernel(source: str, name: str, constants: tuple[tuple[str, str], ...], devic
         values = [_value(argument) for argument in arguments]
         pointers = (ctypes.c_void_p * len(values))(*(ctypes.cast(ctypes.byref(v), ctypes.c_void_p) for v in values))
         stream = ctypes.c_void_p(torch.cuda.current_stream(device).cuda_stream)
-        _check(driver.cuLaunchKernel(function, blocks, 1, 1, WARP, 1, 1, bytes_shared, stream, pointers, None))
+        _check(driver.cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, bytes_shared, stream, pointers, None))
 
     return launch
 
@@ -91,11 +95,18 @@ def _value(argument: Argument) -> Any:
 
 
 @cache
-def _module(source: str, constants: tuple[tuple[str, str], ...], device: torch.device) -> ctypes.c_void_p:
-    """The compiled file in the context of the device."""
+def _modules(source: str, constants: tuple[tuple[str, str], ...], device: torch.device) -> dict[str, ctypes.c_void_p]:
+    """The kernels of a file in the context of the device, compiled side by side."""
     capability = torch.cuda.get_device_capability(device)
     options = [f"--gpu-architecture=sm_{capability[0]}{capability[1]}", "--std=c++17"]
-    binary = compiled(text_of(source), [*options, *(f"-D{name}={value}" for name, value in constants)])
+    options += [f"-D{name}={value}" for name, value in constants]
+    with ThreadPoolExecutor(len(KERNELS)) as pool:
+        binaries = pool.map(lambda name: compiled(text_of(source), [*options, f"-D{name.upper()}"]), KERNELS)
+        return {name: _loaded(binary, device) for name, binary in zip(KERNELS, binaries, strict=True)}
+
+
+def _loaded(binary: bytes, device: torch.device) -> ctypes.c_void_p:
+    """Machine code in the context of the device."""
     module = ctypes.c_void_p()
     with torch.cuda.device(device):
         torch.cuda.synchronize()  # makes a context where there is none yet

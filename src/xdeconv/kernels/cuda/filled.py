@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from ...rows.batch import Batch
-from ..joint import constant
+from ...rows.batch import Batch, packed_size
 
 SIDE = 4  # of a block: 8 would load half as much, and takes Triton ten times as long to compile
 
@@ -18,7 +17,7 @@ class Rows:
     """Rows as kernels read them: observed values filled up to whole blocks, gaps masked, the row axis last.
 
     x (p, n); seen (p, n) or nothing; S packed (p (p + 1) / 2, n) or diagonal (p, n), the identity where nothing is
-    observed; R (p, d, n) or nothing; constant (n,), what log-densities have beside those of standard normal values.
+    observed; R (p, d, n) or nothing.
     """
 
     x: Tensor
@@ -26,7 +25,13 @@ class Rows:
     S: Tensor
     full: bool
     R: Tensor | None
-    constant: Tensor
+
+    def one_after_another(self) -> Rows:
+        """The same with the row axis first, packed triangles filled up to whole fours."""
+        packed = self.S.T
+        S = torch.nn.functional.pad(packed, (0, up(packed.shape[1]) - packed.shape[1])).contiguous()
+        seen = None if self.seen is None else self.seen.T.contiguous()
+        return replace(self, x=self.x.T.contiguous(), seen=seen, S=S)
 
     def read(self) -> list[Tensor]:
         """x, seen and S in the order of CUDA C; x stands for what is absent."""
@@ -51,20 +56,20 @@ class Rows:
         if batch.projection is not None:
             R = batch.x.new_zeros(observed, up(batch.d), padded)
             R[:p, : batch.d, :n] = batch.projection * seen[:p, None, :n]
-        return cls(x, seen if batch.missing else None, S, batch.full, R, constant(batch))
+        return cls(x, seen if batch.missing else None, S, batch.full, R)
 
 
 def _noise(batch: Batch, seen: Tensor) -> Tensor:
     """Noise, the identity where nothing is observed."""
     observed, padded = seen.shape
-    lower = torch.tril_indices(observed, observed, device=batch.device) if batch.full else None
-    a, b = [torch.arange(observed, device=batch.device)] * 2 if lower is None else lower
-    S = batch.x.new_zeros(len(a), padded)
+    each = torch.arange(observed, device=batch.device)
+    S = batch.x.new_zeros(packed_size(observed) if batch.full else observed, padded)
     if batch.noise is not None:
         S[: len(batch.noise), : batch.n] = batch.noise
         if batch.missing:
+            a, b = torch.tril_indices(observed, observed, device=batch.device) if batch.full else (each, each)
             S = S * seen[a] * seen[b]
-    S[(a == b).nonzero()[:, 0]] += 1 - seen
+    S[each * (each + 3) // 2 if batch.full else each] += 1 - seen
     return S
 
 

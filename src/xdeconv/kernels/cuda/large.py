@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 
 from ...rows.batch import Batch, packed_size
-from ..joint import constant, density, with_prior
+from ..joint import constant, with_prior
 from ..options import Options
 from ..stats import Stats
-from . import compiling, registers
+from . import compiling, lines, registers
 from .densities import NEGLIGIBLE
 from .filled import SIDE, Components, Rows
+from .lines import Lines
 from .panels import joint_kernel, moments_kernel
 from .registers import Registers
 from .tiles import Tiles
@@ -43,13 +44,15 @@ def accumulate(
     total = Stats.zeros(k, d, batch.device)
     for part in _slices(batch, k):
         pairs = _pairs_of(log_weights, means, covariances, part, launch)
-        joint = with_prior(pairs.log_joint().T, part).T
-        log_prob = density(joint.T, part)
-        weight = torch.ones_like(log_prob) if part.weight is None else part.weight
-        share = torch.where(joint == -torch.inf, 0.0, (joint - log_prob).exp())
+        joint = _joint(pairs, part)
+        log_prob, level = _densities(joint, part)
+        share = (joint - level).exp_()
+        if part.log_prior is not None:
+            share = torch.where(joint == -torch.inf, 0.0, share)
         if options.skip:
             share = torch.where(share < NEGLIGIBLE[batch.dtype] / k, 0.0, share)
-        share = share * weight
+        weight = torch.ones_like(log_prob) if part.weight is None else part.weight
+        share = share if part.weight is None else share.mul_(weight)
         g, G = pairs.moments(share)
         q = share.sum(1, dtype=torch.float64)
         sums = torch.stack([weight.double().sum(), (weight.double() * log_prob.double()).sum()])
@@ -62,7 +65,7 @@ def log_prob(
 ) -> Tensor:
     """Log-density of each row (n,)."""
     return torch.cat([
-        density(with_prior(_pairs_of(log_weights, means, covariances, part, launch).log_joint().T, part), part)
+        _densities(_joint(_pairs_of(log_weights, means, covariances, part, launch), part), part)[0]
         for part in _slices(batch, len(means))
     ])  # fmt: skip
 
@@ -72,9 +75,24 @@ def log_joint(
 ) -> Tensor:
     """log alpha_j + log N(x_i | R_i m_j, T_ij), (n, k)."""
     return torch.cat([
-        with_prior(_pairs_of(log_weights, means, covariances, part, launch).log_joint().T, part)
+        (_joint(_pairs_of(log_weights, means, covariances, part, launch), part) - constant(part)).T
         for part in _slices(batch, len(means))
     ])  # fmt: skip
+
+
+def _joint(pairs: Pairs, batch: Batch) -> Tensor:
+    """log (alpha N) (k, n) with priors, up to a constant of each row."""
+    return with_prior(pairs.log_joint().T, batch).T
+
+
+def _densities(joint: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Log-density of each row (n,), with the background where there is one, and the same up to the row's constant."""
+    level = joint.logsumexp(0)
+    inside = level - constant(batch)
+    if batch.background is None:
+        return inside, level
+    whole = torch.logaddexp(inside, batch.background.to(inside.dtype))
+    return whole, whole + constant(batch)
 
 
 def _slices(batch: Batch, k: int) -> Iterator[Batch]:
@@ -82,16 +100,23 @@ def _slices(batch: Batch, k: int) -> Iterator[Batch]:
     yield from batch.chunks(max(1, NUMBERS // (4 * k + 2 * packed_size(batch.p) + batch.p * batch.d)))
 
 
-def _pairs_of(
-    log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, launch: Launch
-) -> Blocks | Whitened | Registers | Tiles:
+def _pairs_of(log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, launch: Launch) -> Pairs:
     log_weights, means, covariances = (t.to(batch.device) for t in (log_weights, means, covariances))
     if batch.shared:
         return Whitened.of(log_weights, means, covariances, batch)
     if batch.projection is None and compiling.compiles(batch.device):
-        kind = Registers if registers.fits(batch) else Tiles
-        return kind.of(log_weights, means, covariances, batch)
+        return _compiled(log_weights, means, covariances, batch)
     return Blocks.of(log_weights, means, covariances, batch, launch)
+
+
+def _compiled(log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch) -> Pairs:
+    """By CUDA C, in the way that is fastest in so many dimensions."""
+    if registers.fits(batch):
+        return Registers.of(log_weights, means, covariances, batch)
+    form = lines.form_for(batch)
+    if form is not None:
+        return Lines.of(log_weights, means, covariances, batch, form)
+    return Tiles.of(log_weights, means, covariances, batch)
 
 
 @dataclass(frozen=True)
@@ -110,7 +135,7 @@ class Blocks:
         return cls(components, Rows.of(batch, launch.lanes), launch, batch.n, means.shape[1])
 
     def log_joint(self) -> Tensor:
-        """log alpha N (k, n)."""
+        """log alpha N (k, n), up to a constant of each row."""
         k, padded = len(self.components.means), self.rows.x.shape[1]
         joint = self.rows.x.new_empty(k, padded)
         room, programs, numbers = self._room(padded // self.launch.lanes * k, moments=False)
@@ -119,7 +144,7 @@ class Blocks:
             joint, k, padded, *self._sizes(), numbers, LANES=self.launch.lanes, **self._flags, num_warps=1,
             enable_fp_fusion=False,
         )  # fmt: skip
-        return joint[:, : self.n] - self.rows.constant
+        return joint[:, : self.n]
 
     def moments(self, share: Tensor) -> tuple[Tensor, Tensor]:
         """g (k, d) and G (k, d, d), float64, of rows with shares (k, n) of them."""
@@ -185,9 +210,9 @@ class Whitened:
         return cls(offset, means.double(), torch.linalg.solve_triangular(L, eye, upper=False), batch)
 
     def log_joint(self) -> Tensor:
-        """log alpha N (k, n)."""
+        """log alpha N (k, n), up to a constant of each row."""
         lines = [-0.5 * (self._z(j) ** 2).sum(0) + self.log_weights[j] for j in self._each()]
-        return torch.stack(lines).to(self.batch.dtype) - constant(self.batch)
+        return torch.stack(lines).to(self.batch.dtype)
 
     def moments(self, share: Tensor) -> tuple[Tensor, Tensor]:
         """g (k, d) and G (k, d, d), float64, of rows with shares (k, n) of them."""
@@ -206,3 +231,6 @@ class Whitened:
     def _z(self, j: int) -> Tensor:
         kind = self.batch.dtype
         return self.whitening[j].to(kind) @ (self.batch.x - self.means[j].to(kind)[:, None])
+
+
+Pairs = Blocks | Whitened | Registers | Lines | Tiles

@@ -66,6 +66,7 @@ INLINE void square(REAL* A, REAL* z) {
     }
 }
 
+#ifdef JOINT
 // log (alpha N) (k, padded), without the constants of rows
 KERNEL joint(const REAL* log_weights, const REAL* means, const REAL* V, const REAL* x, const REAL* seen, const REAL* S,
              REAL* out, int k, index_t padded) {
@@ -81,7 +82,9 @@ KERNEL joint(const REAL* log_weights, const REAL* means, const REAL* V, const RE
     }
   }
 }
+#endif
 
+#ifdef MOMENTS
 // g and the lower triangle of G (chunks, k, DIM + NUMBERS), each of a chunk of rows; lanes keep theirs in shared memory
 KERNEL moments(const REAL* share, const REAL* means, const REAL* V, const REAL* x, const REAL* seen, const REAL* S,
                REAL* out, int k, index_t padded, int chunk) {
@@ -124,3 +127,4 @@ KERNEL moments(const REAL* share, const REAL* means, const REAL* V, const REAL* 
     SYNC;
   }
 }
+#endif

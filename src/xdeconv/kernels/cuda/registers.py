@@ -30,11 +30,11 @@ class Registers:
         return cls(whole, Rows.of(batch, WARP), batch.n, batch.d)
 
     def log_joint(self) -> Tensor:
-        """log alpha N (k, n)."""
+        """log alpha N (k, n), up to a constant of each row."""
         k, padded = len(self.components.means), self.rows.x.shape[1]
         out = self.rows.x.new_empty(k, padded)
         self._launch("joint", padded // WARP * k, 0, [self.components.log_weights], [out, k, padded])
-        return out[:, : self.n] - self.rows.constant
+        return out[:, : self.n]
 
     def moments(self, share: Tensor) -> tuple[Tensor, Tensor]:
         """g (k, d) and G (k, d, d), float64, of rows with shares (k, n) of them."""

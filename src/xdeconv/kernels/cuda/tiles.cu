@@ -270,6 +270,7 @@ INLINE int numbers_of(int nb) {
   return (quads | 1) * PER_QUAD;
 }
 
+#ifdef JOINT
 // log (alpha N) (k, padded), without the constants of rows
 KERNEL joint(const REAL* log_weights, const REAL* means, const REAL* V, const REAL* x, const REAL* seen, const REAL* S,
              REAL* out, int k, index_t padded, int nb) {
@@ -298,7 +299,9 @@ KERNEL joint(const REAL* log_weights, const REAL* means, const REAL* V, const RE
     EACH_LANE if (lane % LANES == 0) out[j * padded + first + lane / LANES] = MY(value)[0];
   }
 }
+#endif
 
+#ifdef MOMENTS
 // g (chunks, k, 4 nb), and G in the tiles that lanes keep (chunks, k, 32 KEPT, 16): slots (32 KEPT, 3) tell which tile, of which
 // pairs; or in all tiles (chunks, k, tiles, 16)
 KERNEL moments(const REAL* share, const REAL* means, const REAL* V, const REAL* x, const REAL* seen, const REAL* S,
@@ -393,3 +396,4 @@ KERNEL moments(const REAL* share, const REAL* means, const REAL* V, const REAL* 
     }
   }
 }
+#endif

@@ -78,12 +78,12 @@ class Tiles:
         return cls(layout, whole, Rows.of(batch, layout.pairs), batch.n, batch.d)
 
     def log_joint(self) -> Tensor:
-        """log alpha N (k, n)."""
+        """log alpha N (k, n), up to a constant of each row."""
         k, padded = len(self.components.means), self.rows.x.shape[1]
         out = self.rows.x.new_empty(k, padded)
         tasks = padded // self.layout.pairs * k
         self._launch("joint", tasks, [self.components.log_weights], [out, k, padded, self.layout.blocks])
-        return out[:, : self.n] - self.rows.constant
+        return out[:, : self.n]
 
     def moments(self, share: Tensor) -> tuple[Tensor, Tensor]:
         """g (k, d) and G (k, d, d), float64, of rows with shares (k, n) of them."""

@@ -1,17 +1,28 @@
-// What kernels of one warp per block share, on a GPU and, one lane after the other between two synchronisations, as C++ on a CPU:
+// What kernels of a warp or two per block share, on a GPU and, one lane after the other between two synchronisations, as C++ on a CPU:
 // tests compile them so where there is no GPU.
+
+#ifndef THREADS
+#define THREADS 32
+#endif
 
 #ifdef __CUDACC__
 #define INLINE __device__ __forceinline__
-#define KERNEL extern "C" __global__ void __launch_bounds__(32)
+#define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
 #define EACH_LANE for (int lane = threadIdx.x, once = 1; once; once = 0)
+#if THREADS == 32
 #define SYNC __syncwarp()
+#else
+#define SYNC __syncthreads()
+#endif
+#define PLACE 0
+#define PLACES 1
 #define PRIVATE(kind, name, size) kind name[(size) ? (size) : 1]
 #define MY(name) name
 #define ANY(name) __any_sync(0xffffffffu, name[0] != 0)
 #define SHARED(name) extern __shared__ __align__(16) unsigned char memory[]; REAL* name = (REAL*)memory
 #define BLOCKS const long long block = blockIdx.x, blocks = gridDim.x;
 #define UNROLL _Pragma("unroll")
+#define RECIPROCAL(x) (sizeof(REAL) == 4 ? (REAL)__fdividef(1.0f, x) : 1 / x)
 #define LOG(x) (sizeof(REAL) == 4 ? (REAL)0.69314718f * __log2f(x) : log(x))
 #define ONCE _Pragma("unroll 1")
 #define TWICE _Pragma("unroll 2")
@@ -20,12 +31,15 @@
 using std::sqrt;
 static inline REAL rsqrt(REAL x) { return 1 / sqrt(x); }
 #define LOG(x) std::log(x)
+#define RECIPROCAL(x) (1 / (x))
+#define PLACE lane
+#define PLACES THREADS
 #define INLINE static inline
 #define KERNEL extern "C" void
 #ifdef BACKWARDS
-#define EACH_LANE for (int lane = 31; lane >= 0; --lane)
+#define EACH_LANE for (int lane = THREADS - 1; lane >= 0; --lane)
 #else
-#define EACH_LANE for (int lane = 0; lane < 32; ++lane)
+#define EACH_LANE for (int lane = 0; lane < THREADS; ++lane)
 #endif
 #define SYNC
 #define PRIVATE(kind, name, size) kind name[32][(size) ? (size) : 1]
