@@ -111,6 +111,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--gpu", type=Path, help="what python -m benchmarks.kernels.gpu wrote on a machine with a GPU")
+    parser.add_argument(
+        "--gpu-dimensions", type=Path, help="what python -m benchmarks.kernels.gpu_dimensions wrote there"
+    )
     parser.add_argument("--cpu", type=Path, help="what an earlier run saved as kernels_cpu.json")
     parser.add_argument("--no-cpu", action="store_true")
     options = parser.parse_args()
@@ -130,6 +133,11 @@ def main() -> None:
         subprocess.run(command, check=True)
     if options.gpu is not None:
         write_gpu(json.loads(options.gpu.read_text()))
+    if options.gpu_dimensions is not None:
+        from benchmarks.kernels.gpu_dimensions import section
+
+        text = section(json.loads(options.gpu_dimensions.read_text()))
+        results.write_section("Kernels over dimensions on a GPU", text)
     print(results.RESULTS.read_text())
 
 
