@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+EPOCH = 500_000
 COMPONENTS = ["k", "d", "moves", "time"]
-SOAK = ["what", "first fifth", "last fifth", "flat"]
+STREAM = ["what", "first fifth", "last fifth", "flat"]
 
 
 def components(folder: Path, arguments: argparse.Namespace) -> tuple[list[list[str]], list[str]]:
@@ -33,17 +34,16 @@ def components(folder: Path, arguments: argparse.Namespace) -> tuple[list[list[s
     return rows, []
 
 
-def soak(folder: Path, arguments: argparse.Namespace) -> tuple[list[list[str]], list[str]]:
+def stream(folder: Path, arguments: argparse.Namespace) -> tuple[list[list[str]], list[str]]:
     """Streamed minibatch EM for minutes: memory, descriptors and rate, epoch by epoch."""
     import xdeconv as xd
     from xdeconv.catalog.store import prepare
     from xdeconv.catalog.writers import write_blocks
     from xdeconv.simulate._gaia import gaia_chunks
 
+    rows = arguments.rows or EPOCH
     columns = ["ra", "dec", "parallax", "pmra", "pmdec", "bp_rp", "phot_g_mean_mag"]
-    write_blocks(
-        folder / "rows.parquet", (b for p in gaia_chunks(arguments.rows, 1) for b in p.to_table().to_batches())
-    )
+    write_blocks(folder / "rows.parquet", (b for p in gaia_chunks(rows, 1) for b in p.to_table().to_batches()))
     store = prepare(folder / "rows.parquet", folder / "store")
     began, seen = time.monotonic(), []
 
@@ -59,8 +59,8 @@ def soak(folder: Path, arguments: argparse.Namespace) -> tuple[list[list[str]], 
     settings = {"batch_rows": 4096, "epochs": 10**6, "tol": 0, "device": arguments.device, "start": "kmeans++"}
     with contextlib.suppress(Enough):
         method = xd.EM(step=xd.Decaying(0.1))
-        xd.fit(source, 16, method=method, callback=look, checkpoint=folder / "soak.checkpoint", **settings)
-    return soak_rows(seen, arguments.rows), []
+        xd.fit(source, 16, method=method, callback=look, checkpoint=folder / "stream.checkpoint", **settings)
+    return flat_rows(seen, rows), []
 
 
 def anonymous() -> int:
@@ -71,8 +71,8 @@ def anonymous() -> int:
     raise RuntimeError("this system does not tell RssAnon")
 
 
-def soak_rows(seen: list[tuple[float, int, int, float]], rows: int) -> list[list[str]]:
-    """The first and the last fifth of a soak, and whether they agree; the first epoch warms up."""
+def flat_rows(seen: list[tuple[float, int, int, float]], rows: int) -> list[list[str]]:
+    """The first and the last fifth of a stream, and whether they agree; the first epoch warms up."""
     seen = seen[1:]
     fifth = max(1, len(seen) // 5)
     rates, busy = ([rows / statistics.median(part) for part in (times[:fifth], times[-fifth:])]

@@ -2,8 +2,9 @@
 
 import argparse
 
+import numpy as np
 import pytest
-from benchmarks.stress import changes, damage, forks, kills, limits
+from benchmarks.stress import changes, damage, forks, kills, limits, run, soak
 
 from xdeconv.cli.app import app
 
@@ -61,3 +62,44 @@ def test_programs_that_are_killed_can_be_run(kind, tmp_path):
 
 def test_ways_to_start_children_are_all_there():
     assert {way.partition(",")[0] for way in forks.WAYS} >= {"os.fork", "Process", "Pool", "joblib", "Dask"}
+
+
+@pytest.fixture
+def short_soak(monkeypatch):
+    def missing(desk, seed):
+        raise ModuleNotFoundError("no such library", name="library")
+
+    def wavers(desk, seed):
+        return np.random.default_rng().normal(size=2)
+
+    def fails(desk, seed):
+        raise ValueError("as it must")
+
+    steady = soak.TASKS["models_as_files"]
+    monkeypatch.setattr(soak, "TASKS", {"steady": steady, "missing": missing, "wavers": wavers, "fails": fails})
+    monkeypatch.setattr("benchmarks.stress.soak_tasks.TASKS", soak.TASKS)
+
+
+@pytest.mark.slow
+def test_a_soak_tells_what_differs_what_fails_and_what_is_missing(short_soak, tmp_path):
+    rows, remarks = soak.part(tmp_path, arguments(minutes=0.1, device="cpu", rows=200))
+    assert [row[0] for row in rows[:3]] == ["rounds", "host memory (MiB)", "open descriptors"]
+    text = "\n".join(remarks)
+    assert "tasks of 3 kinds on 200 rows" in text
+    assert "- other bits: wavers" in text
+    assert "fails: ValueError: as it must" in text
+    assert "- not asked (library not installed there): missing" in text
+    assert "steady" not in text
+
+
+def test_every_task_of_a_soak_is_asked_by_its_name():
+    assert len(soak.TASKS) >= 50
+    assert {"plain_fit", "wrong_inputs", "cancelled_fits", "choice_of_components"} <= soak.TASKS.keys()
+
+
+def test_what_was_found_elsewhere_becomes_a_section_here():
+    outcome = {"part": "soak", "command": "python -m x", "machine": run.about(), "seconds": 1.0,
+               "header": ["a", "b"], "rows": [["1", "2"]], "remarks": ["said."]}  # fmt: skip
+    text = run.text_of(outcome)
+    assert text.startswith("`python -m x` on ")
+    assert text.endswith("| 1 | 2 |\n\nsaid.")
