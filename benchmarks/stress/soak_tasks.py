@@ -155,7 +155,7 @@ def structures(desk: Desk, seed: int) -> Array:
 @task
 def many_dimensions(desk: Desk, seed: int) -> Array:
     found = []
-    for d in (1, 9, 14, 24):
+    for d in (1, 5, 14, 24):
         X = np.random.default_rng(d).normal(size=(desk.n, d))
         found.append(numbers(desk.fit(2, X, error=[0.5] * d, seed=seed, moves="none", epochs=4).mixture))
     return np.concatenate(found)

@@ -48,6 +48,15 @@ def test_a_file_that_changed_since_it_was_opened_is_refused(write, tmp_path):
         source.stamp()
 
 
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
+@pytest.mark.parametrize("write", WRITERS, ids=lambda f: f.__name__.removeprefix("write_"))
+def test_no_file_stays_open_after_it_was_read(write, tmp_path):
+    source = open_catalog(write(tmp_path), FEATURES, memory=False)
+    assert rows(source) == 400
+    held = [os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")]
+    assert not [name for name in held if name.startswith(str(tmp_path))]
+
+
 def test_a_fit_stops_when_its_file_changes(tmp_path):
     path = tmp_path / "rows.parquet"
     pq.write_table(arrow_table(gaia_like(3000)), path)
