@@ -168,17 +168,21 @@ with process_group("cpu", timeout=60):
         X[3, 1] += rank()
     elif sys.argv[1] == "rows":
         X = X[rank():]
-    seed = rank() if sys.argv[1] == "seed" else 0
+    words = {"epochs": 2, "seed": 0, "checkpoint": None}
+    if sys.argv[1] in ("seed", "epochs", "patience"):
+        words[sys.argv[1]] = 1 + rank()
+    if sys.argv[1] == "resume":
+        words["checkpoint"] = xd.Checkpoint(sys.argv[2], resume=rank() == 0)
     try:
-        xd.fit(X, 2, error=[0.1, 0.1], epochs=2, seed=seed, device="cpu")
+        xd.fit(X, 2, error=[0.1, 0.1], device="cpu", validation=0.2, **words)
     except ValueError as problem:
         print(problem)
 """
 
 
-@pytest.mark.parametrize("what", ["values", "rows", "seed"])
-def test_ranks_that_hold_different_arrays_are_refused(what):
-    for process in ranks(["-c", OTHERS, what]):
+@pytest.mark.parametrize("what", ["values", "rows", "seed", "epochs", "patience", "resume"])
+def test_ranks_that_hold_different_arrays_are_refused(what, tmp_path):
+    for process in ranks(["-c", OTHERS, what, tmp_path / "saved"]):
         out, err = process.communicate(timeout=120)
         assert process.returncode == 0, err
         assert "the ranks hold different rows or have different settings" in out

@@ -45,7 +45,7 @@ class Desk:
 def run(plan: Plan, source: Source, held_out: Source | None, callbacks: Sequence[Callback]) -> FitResult:
     """All restarts; Ctrl-C ends with the best so far."""
     settings = plan.settings(source, held_out)
-    refuse_other_ranks(settings, plan.device)
+    refuse_other_ranks({**settings, **plan.end()}, plan.device)
     single = plan.dtype == torch.float32
     frame = made_by_first(lambda: Frame.of(source, plan.standardize, single, plan.seed), plan.device)
     workspace = Workspace.of(plan, frame, source, held_out, plan.dtype, plan.cache)

@@ -105,6 +105,11 @@ class Plan:
             "selection": None if self.selection is None else self.selection.told(),
         }  # fmt: skip
 
+    def end(self) -> dict[str, Any]:
+        """What decides how many passes there are, which ranks must say alike and a fit that resumes need not."""
+        resumes = self.checkpoint is not None and self.checkpoint.resume
+        return {"epochs": self.epochs, "patience": self.patience, "resume": resumes}
+
     def method_for(self, dtype: torch.dtype) -> Method:
         """The method as it runs in a number type: EM on full passes is accelerated, unless it was told not to be."""
         method = self.method
