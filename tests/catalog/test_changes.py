@@ -227,6 +227,17 @@ def test_a_manifest_that_disagrees_with_its_shards_is_refused(change, path, tmp_
         rows(open_catalog(store, ["parallax", "pmra"], memory=False))
 
 
+@pytest.mark.parametrize("name", ["../secret", "sub/../../secret", "/etc/hostname", "..", ""])
+def test_a_manifest_tells_nothing_of_files_outside_its_folder(name, tmp_path):
+    pq.write_table(arrow_table(gaia_like(400)), tmp_path / "rows.parquet")
+    store = prepare(tmp_path / "rows.parquet", tmp_path / "store")
+    (tmp_path / "secret").write_bytes(bytes(12345))
+    edited(store, lambda manifest: manifest["shards"][0].update(file=name))
+    said = "has None bytes" if name == ".." else "is not the name of a file in this folder"
+    with pytest.raises(ReadError, match=said):
+        open_catalog(store, FEATURES)
+
+
 def test_a_manifest_that_was_edited_is_refused(path, tmp_path):
     store = prepare(path, tmp_path / "store", reading={"columns": ["parallax"], "error": {"parallax": 0.5}})
     edited(store, lambda manifest: manifest["reading"]["error"].update(parallax=0.1), sign=False)

@@ -133,12 +133,13 @@ def _open_shards(folder: Path, manifest: dict[str, Any]) -> StoreTable:
 
 def _shard(folder: Path, shard: Mapping[str, Any], step: int) -> list[Piece]:
     """The record batches that the manifest says of a shard."""
-    path = folder / shard["file"]
+    path, rows = folder / shard["file"], shard["rows"]
+    if path.name != shard["file"]:  # before it is looked at
+        raise ValueError(f"{shard['file']!r} is not the name of a file in this folder")
     size = path.stat().st_size if path.is_file() else None
     if size != shard["bytes"]:
         raise ReadError(f"{path} has {size} bytes and the manifest says {shard['bytes']}: {AGAIN}")
-    rows = shard["rows"]
-    if Path(shard["file"]).name != shard["file"] or not step > 0 or not 0 <= rows <= size:
+    if not step > 0 or not 0 <= rows <= size:
         raise ValueError(f"no shard can be {shard}")
     return [Piece(str(path), "record batch", i, min(step, rows - s), s) for i, s in enumerate(range(0, rows, step))]
 
