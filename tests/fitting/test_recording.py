@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import xdeconv as xd
-from xdeconv.fitting.minibatches import Recording, Steps
+from xdeconv.fitting.minibatches import Recording, Steps, side_stream
 from xdeconv.kernels.options import Options
 
 CPU = torch.device("cpu")
@@ -37,6 +37,53 @@ def graphs(monkeypatch):
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(torch.cuda, "graph", lambda *_, **__: contextlib.nullcontext())
     return again
+
+
+@pytest.mark.parametrize("method", [xd.EM(step=0.3), xd.SGD(rate=0.02)], ids=["em", "sgd"])
+def test_updates_that_cannot_be_recorded_are_computed(method, graphs, monkeypatch, caplog):
+    class Refusing:
+        def __init__(self, *_, **__):
+            pass
+
+        def __enter__(self):
+            raise RuntimeError("operation not permitted when stream is capturing\nmore")
+
+        def __exit__(self, *_):
+            pass
+
+    monkeypatch.setattr(torch.cuda, "graph", Refusing)
+    rows = np.random.default_rng(0).normal(size=(200, 1))
+    batches = xd.Batch.from_arrays(rows, error=np.ones((200, 1))).chunks(50)
+    ends = []
+    for recording in (None, Recording(50)):
+        steps = Steps(method, 200.0, Options(), CPU, recording=recording)
+        steps.begin()
+        for state in steps.run(method.init(START, CPU), iter(batches)):
+            last = method.mixture(state)
+        ends.append((last.means, float(steps.rows), float(steps.loglik)))
+    np.testing.assert_array_equal(ends[1][0], ends[0][0])
+    assert ends[1][1:] == ends[0][1:]
+    assert "operation not permitted" in caplog.text
+    assert "more" not in caplog.text.partition("(")[2].partition(")")[0]
+
+
+def test_warming_up_takes_one_stream(graphs, monkeypatch):
+    """cuBLAS keeps 32 MiB for every stream that it has seen, for good."""
+    made = []
+
+    class Counted(Stream):
+        def __init__(self, *_):
+            made.append(self)
+
+    monkeypatch.setattr(torch.cuda, "Stream", Counted)
+    side_stream.cache_clear()
+    graphs["replay"] = lambda: None
+    batch = xd.Batch.from_arrays(np.zeros((50, 1)), error=np.ones((50, 1)))
+    for _ in range(3):
+        method = xd.EM(step=0.3)
+        Steps(method, 50.0, Options(), CPU, recording=Recording(50)).step(method.init(START, CPU), batch)
+    side_stream.cache_clear()
+    assert len(made) == 1
 
 
 @pytest.mark.parametrize("method", [xd.EM(step=0.3), xd.SGD(rate=0.02)], ids=["em", "sgd"])

@@ -16,6 +16,7 @@ from xdeconv.kernels.cuda.registers import Registers
 from xdeconv.kernels.cuda.sharing import shared_out
 from xdeconv.kernels.cuda.tiles import Layout, Tiles
 from xdeconv.kernels.options import Options
+from xdeconv.rows.batch import Batch
 
 REFERENCE, DENSE = Options(backend="reference"), Options(backend="cuda", skip=False)
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-4}
@@ -126,6 +127,14 @@ def test_float32(d, lanes, anywhere, device):
 def test_every_kind_in_registers(name, monkeypatch, anywhere, device):
     monkeypatch.setattr(registers, "LARGEST", {4: 20, 8: 20})
     check(problem(**({"n": 37, "k": 3, "seed": 90} | KINDS[name])), torch.float64, device, Registers)
+
+
+@pytest.mark.parametrize("d", [*range(11, 66), 128])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_every_form_has_room_for_every_line(d, dtype):
+    form = lines.form_for(Batch(x=torch.zeros(d, 1, dtype=dtype)))
+    assert form is None or (form.lanes * form.lines >= d and H200.warps(form.shared(d, dtype.itemsize)))
+    assert (form is None) == (d <= 24 or d > 64)
 
 
 FORMS = {

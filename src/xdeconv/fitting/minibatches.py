@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -56,7 +57,12 @@ class Steps:
         """The state after one batch, which is replayed if it can be."""
         if self.recording is None or batch.n != self.recording.size:
             return self.computed(state, batch)
-        return self.recording.replayed(self, state, batch)
+        try:
+            return self.recording.replayed(self, state, batch)
+        except CannotRecord as why:
+            log.warning("steps cannot be recorded as a CUDA graph (%s): each is launched by itself, more slowly", why)
+            state, self.recording = self.recording.state, None
+            return self.computed(state, batch)
 
     def computed(self, state: Any, batch: Batch) -> Any:
         """The state after one batch, computed plainly."""
@@ -94,6 +100,10 @@ class Steps:
         return self.method.update(state, stats, self.total)
 
 
+class CannotRecord(RuntimeError):
+    """An update does what a CUDA graph cannot: it waits for the host, or copies from it."""
+
+
 @dataclass
 class Recording:
     """An update of batches of one size on a GPU, whose launches are recorded once and replayed."""
@@ -125,20 +135,30 @@ class Recording:
         self.state = steps.method.owned(state)
         kept = {name: tensor.detach().clone() for name, tensor in self.state.tensors().items()}
         counted = steps.rows.clone(), steps.loglik.clone()
-        side = torch.cuda.Stream(steps.device)
+        side = side_stream(steps.device)
         side.wait_stream(torch.cuda.current_stream(steps.device))
         with torch.cuda.stream(side):
             for _ in range(WARM_UPS):
                 self._update(steps)
         torch.cuda.current_stream(steps.device).wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            self._update(steps)
-        for name, tensor in self.state.tensors().items():
-            tensor.copy_(kept[name]) if name in kept else tensor.zero_()
-        steps.rows.copy_(counted[0])
-        steps.loglik.copy_(counted[1])
+        try:
+            graph = self._captured(steps)
+        finally:
+            for name, tensor in self.state.tensors().items():
+                tensor.copy_(kept[name]) if name in kept else tensor.zero_()
+            steps.rows.copy_(counted[0])
+            steps.loglik.copy_(counted[1])
         self.graph = graph
+
+    def _captured(self, steps: Steps) -> torch.cuda.CUDAGraph:
+        """One update as a graph."""
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                self._update(steps)
+        except RuntimeError as problem:
+            raise CannotRecord(str(problem).partition("\n")[0]) from problem
+        return graph
 
     def _update(self, steps: Steps) -> None:
         assert self.batch is not None
@@ -154,6 +174,12 @@ def make_steps(
     plain = plain or carried != NOTHING or selected is not None
     recording = None if plain or size is None else Recording(size)
     return Steps(method, total, options, device, held, carried, selected, recording)
+
+
+@cache
+def side_stream(device: torch.device) -> torch.cuda.Stream:
+    """The one stream of a device that updates warm up on: cuBLAS keeps 32 MiB for every stream that it has seen."""
+    return torch.cuda.Stream(device)
 
 
 def _overwrite(state: State, values: State) -> None:

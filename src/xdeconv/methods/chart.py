@@ -22,6 +22,7 @@ from ..kernels.parameters import Factors, Parameters
 from ..kernels.stats import Stats
 from .em import EMState
 from .fixed import Fixed
+from .inverse import inverse_of
 from .prior import Prior
 from .structures import FULL, Coordinates, Covariances, LogCholesky, Sight, Structure, ThroughNoise
 
@@ -79,7 +80,7 @@ class Chart:
         """The same, of full covariances, with the information that rows have through their noise."""
         L, rows = self.factors, self.information[: len(self.means)]
         if prior is not None:
-            G = G + prior.gradient(torch.cholesky_inverse(L))
+            G = G + prior.gradient(inverse_of(L))
         shape = ThroughNoise.around(L, sight(L @ L.mT), rows, G)
         return replace(self, factors=shape.units, shape=shape)
 
@@ -143,7 +144,7 @@ class Chart:
         rest = self.parts(x)[2]
         q, G = stats.masses(len(weights)), stats.G
         if prior is not None:
-            inverse = torch.cholesky_inverse(torch.linalg.cholesky_ex(self.shape.at(rest)[0])[0])
+            inverse = inverse_of(torch.linalg.cholesky_ex(self.shape.at(rest)[0])[0])
             q, G = q + prior.on_masses(q, k), G + prior.gradient(inverse)
         free = ~fixed.on_weights(len(q), k, q.device)
         shares = torch.where(free, weights, 0.0)

@@ -21,6 +21,7 @@ from .structures import FULL, Covariances, LowRank, Structure, as_structure
 
 ROUNDING = 2.0**-51
 SMALLEST = 1e-300
+DRIFT = 1e-9  # of the sum of weights
 
 
 @dataclass(frozen=True)
@@ -186,7 +187,9 @@ class EM(Method):
 
     def mixture(self, state: EMState) -> Mixture:
         """The mixture that a state stands for."""
-        return Mixture.from_tensors(state.weights, state.means, state.covariances)
+        total = state.weights.sum()  # float32 sums of many batches drift from 1
+        weights = torch.where((total - 1).abs() > DRIFT, state.weights / total, state.weights)
+        return Mixture.from_tensors(weights, state.means, state.covariances)
 
     def standardized(self, scale: Sequence[float]) -> EM:
         """The same method for coordinates divided by ``scale``: priors and penalties stay in the user's units."""

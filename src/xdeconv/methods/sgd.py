@@ -17,6 +17,7 @@ from .constants import per_coordinate
 from .contract import Method, State
 from .em import all_weights
 from .fixed import Fixed, refuse_other_kinds
+from .inverse import inverse_of
 from .prior import Prior
 from .schedule import Decaying, Schedule, at_epoch, checked_schedule
 from .structures import FULL, Covariances, Structure, as_structure
@@ -235,7 +236,7 @@ class SGD(Method):
         """What prior and trace penalty add to G of a batch that is a ``share`` of the data."""
         added: Tensor | float = 0.0
         if self.prior is not None:
-            added = share * self.prior.gradient(torch.cholesky_inverse(torch.linalg.cholesky_ex(V)[0]))
+            added = share * self.prior.gradient(inverse_of(torch.linalg.cholesky_ex(V)[0]))
         if self.trace_penalty:
             units = per_coordinate(self.scale or 1.0, V) ** 2
             trace = (V.diagonal(dim1=-2, dim2=-1) * units).sum(-1)
