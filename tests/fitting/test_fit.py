@@ -484,7 +484,7 @@ def test_a_restart_that_was_rescued_leaves_no_trace_in_the_next(monkeypatch):
     arguments = {"noise": S, "method": xd.EM(), "epochs": 4, "tol": 0, "dtype": "float64"}
     calls = []
 
-    def fail_once(after, loglik):
+    def fail_once(after, loglik, nothing):
         calls.append(1)
         if len(calls) == 2:
             raise NumericalTrouble("made up")
@@ -544,10 +544,13 @@ def test_a_score_of_held_out_rows_that_is_not_finite_is_noticed(monkeypatch):
         xd.fit(X, 2, noise=S, validation=0.2, epochs=2)
 
 
-def test_a_constant_column_without_noise_is_met_with_a_prior_of_sensible_size():
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+def test_a_constant_column_without_noise_is_met_with_a_prior_of_sensible_size(backend, dtype):
     X = np.random.default_rng(0).normal(size=(200, 2))
     X[:, 1] = 3.0
-    result = xd.fit(X, 2, epochs=40)
+    result = xd.fit(X, 2, epochs=40, dtype=dtype, options=xd.Options(backend=backend))
+    assert 1e-18 < result.mixture.covariances[:, 1, 1].max() < 1e-10
     assert np.isfinite(result.loglik)
     assert abs(result.loglik) < 50
     assert any("small prior" in note for note in result.notes)

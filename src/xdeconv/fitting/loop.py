@@ -21,7 +21,7 @@ from .beside.drawing import drawn, drawn_again
 from .frame import Frame
 from .history import Callback, Epoch
 from .plan import Plan
-from .rescue import REMEDY, NumericalTrouble, refuse_fall, refuse_trouble, rescued
+from .rescue import REMEDY, NumericalTrouble, nothing_of, refuse_fall, refuse_trouble, rescued
 from .result import FitResult, result_of
 from .searching import explored, searched
 from .state import Candidate, FitState, load_state, refuse_other_learner, refuse_other_ranks, refuse_other_settings
@@ -185,7 +185,7 @@ def _search(desk: Desk, remarks: list[str]) -> int:
 
 
 def _refuse_trouble(workspace: Workspace, after: Any, loglik: float, past: list[Epoch]) -> None:
-    refuse_trouble(after, loglik)
+    refuse_trouble(after, loglik, nothing_of(workspace.plan.standardize))
     if workspace.single and past and workspace.method.ascends and workspace.plan.batch_rows is None:
         refuse_fall(past[-1].loglik, loglik)
 
@@ -197,7 +197,9 @@ def _recover(desk: Desk, trouble: NumericalTrouble) -> str:
         _replace(desk, torch.float64, None, state.rescue)
         note = f"{trouble} in float32: epoch {epoch} was repeated in float64, and the fit continues in it"
     else:
-        helped = rescued(desk.workspace.method, desk.learner, desk.workspace.plan.weak and state.rescue is None)
+        plan = desk.workspace.plan
+        nothing = nothing_of(plan.standardize)
+        helped = rescued(desk.workspace.method, desk.learner, plan.weak and state.rescue is None, nothing)
         if helped is None:
             raise NumericalTrouble(f"epoch {epoch}: {trouble}, in float64. {REMEDY}") from trouble
         method, desk.learner, w = helped

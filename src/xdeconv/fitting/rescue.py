@@ -17,7 +17,7 @@ ALMOST_SINGULAR = 1e-9
 COLLAPSED = 1e-24  # of the variance of the whole mixture: a component has no size any more
 RESCUE = 1e-6  # of a typical component's variances
 LEAST = 1e-8  # of the variance of the whole mixture, for typical ones
-NOTHING = 1e-30  # a variance that is none
+NOTHING, OF_ONE = 1e-30, 1e-9  # a variance that is none: in any unit, and where that of the rows is 1
 REMEDY = (
     "A component that shrinks onto rows without noise (repeated rows, constant columns, far outliers) needs a prior: "
     "method=xd.EM(prior=xd.Prior(w=...))"
@@ -28,8 +28,13 @@ class NumericalTrouble(ArithmeticError):
     """A pass met NaN, a covariance that is not positive definite, or a likelihood that fell."""
 
 
-def refuse_trouble(after: State, loglik: float) -> None:
-    """Raise NumericalTrouble unless likelihood and parameters are sound.
+def nothing_of(standardized: bool) -> float:
+    """The variance of a whole column, in the frame of the fit, below which the column is constant."""
+    return OF_ONE if standardized else NOTHING
+
+
+def refuse_trouble(after: State, loglik: float, nothing: float = NOTHING) -> None:
+    """Raise NumericalTrouble unless likelihood and parameters are sound; constant columns have less than ``nothing``.
 
     A singular covariance is sound where the likelihood is finite: noise may hide that a component has no width in some
     direction. Parameters are float64 whatever rows are, so that float32 says nothing else of them.
@@ -49,7 +54,7 @@ def refuse_trouble(after: State, loglik: float) -> None:
         raise NumericalTrouble(f"the covariance of component {failed} is not positive definite") from problem
     weights = np.exp(log_weights)
     whole = weights @ variances + weights @ np.square(means - weights @ means)
-    gone = (variances > 0) & (variances < COLLAPSED * np.where(whole > NOTHING, whole, 1.0))  # 1: a constant column
+    gone = (variances > 0) & (variances < COLLAPSED * np.where(whole > nothing, whole, 1.0))
     if gone.any():
         raise NumericalTrouble(f"component {int(np.argwhere(gone)[0, 0])} has shrunk to nothing")
 
@@ -67,7 +72,9 @@ def refuse_fall(before: float, after: float) -> None:
         raise NumericalTrouble(f"the likelihood fell by {before - after:.3g} per row")
 
 
-def rescued(method: Method, state: Any, weak: bool) -> tuple[Method, Any, tuple[float, ...]] | None:
+def rescued(
+    method: Method, state: Any, weak: bool, nothing: float = NOTHING
+) -> tuple[Method, Any, tuple[float, ...]] | None:
     """The method with a prior far below the variances of a typical component, the state with none below it, and w.
 
     None if the method has a prior already, unless that is the weak one that was not enough, or cannot have one.
@@ -79,7 +86,7 @@ def rescued(method: Method, state: Any, weak: bool) -> tuple[Method, Any, tuple[
     share = log_weights.exp()[order.indices].cumsum(0)
     typical = order.values.gather(0, (share < 0.5).sum(0, keepdim=True).clamp(max=len(V) - 1))[0]
     whole = whole_variance(state)
-    w = RESCUE * torch.maximum(typical, LEAST * torch.where(whole > NOTHING, whole, 1.0))  # 1: a constant column
+    w = RESCUE * torch.maximum(typical, LEAST * torch.where(whole > nothing, whole, 1.0))
     if method.prior is not None:
         w = torch.maximum(w, per_coordinate(method.prior.w, V))
     helped = method.with_prior(Prior(w=tuple(w.tolist())))
