@@ -124,7 +124,8 @@ def _take_up(desk: Desk, saved: FitState) -> None:
     empty = desk.workspace.begun(_any_mixture(desk.workspace))
     assert plan.checkpoint is not None
     refuse_other_learner(plan.checkpoint.path, saved.learner, empty.tensors())
-    desk.learner = method.restore(empty, saved.learner)
+    there = {name: tensor.device for name, tensor in empty.tensors().items()}  # checkpoints are read to the CPU
+    desk.learner = method.restore(empty, {n: t.to(there.get(n, t.device)) for n, t in saved.learner.items()})
 
 
 def _epoch(desk: Desk, moved: int | None) -> Epoch:

@@ -131,7 +131,7 @@ class Method(ABC):
         state : State
             Of the same shapes; it may be written into.
         tensors : mapping of str to torch.Tensor
-            What :meth:`State.tensors` gave.
+            What :meth:`State.tensors` gave, on the device of those of ``state``.
 
         Returns
         -------
