@@ -1,6 +1,7 @@
-"""Triton on the GPU: accumulate, log_prob and log_joint for up to 128 dimensions.
+"""Kernels for GPUs: accumulate, log_prob and log_joint for up to 128 dimensions.
 
-Up to 10, matrices are in registers, and each dimension has kernels of its own; above, they are in memory (``large``).
+Up to 10, by Triton, with matrices in registers; above (``large``), by CUDA C where it compiles and the rows have no
+projection, else by Triton with matrices in memory.
 """
 
 from __future__ import annotations

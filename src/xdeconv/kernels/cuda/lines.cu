@@ -15,11 +15,6 @@ constexpr int COLUMN = DIM + 4;  // of T, and the value of z beside it
 constexpr int DESK = SIZE + 2 * COLUMN + 2 * DIM + (KEPT ? 0 : DIM * LANES * LINES);  // numbers in shared memory of a pair
 #define AT(a, b) ((a) * ((a) + 1) / 2 + (b))
 
-INLINE void load_quads(REAL* out, const REAL* at) {
-  const Quad quad = *(const Quad*)at;
-  UNROLL for (int e = 0; e < PER_QUAD; ++e) out[e] = quad.v[e];
-}
-
 INLINE REAL inverse_of(REAL pivot) { return pivot > 0 ? RECIPROCAL(pivot) : sqrt((REAL)-1); }
 
 // V + S of row i in shared memory, a part by each lane of the pair
@@ -61,7 +56,7 @@ template <int WIDTH>
 INLINE void subtract(REAL* T, const REAL* column, REAL f) {
   REAL next[PER_QUAD];
   UNROLL for (int c = 0; c < WIDTH; c += PER_QUAD) {
-    load_quads(next, column + c);
+    load<PER_QUAD>(next, column + c);
     UNROLL for (int e = 0; e < PER_QUAD; ++e)
       if (c + e > 0 && c + e < WIDTH) T[c + e - 1] = T[c + e] - f * next[e];
   }
@@ -188,7 +183,7 @@ KERNEL moments(const REAL* share, const REAL* means, const REAL* V, const REAL* 
         const REAL* scales = shared + lane / LANES * DESK + SIZE + 2 * COLUMN;
         UNROLL for (int c = 0; c < DIM; c += PER_QUAD) {
           REAL scale[PER_QUAD];
-          load_quads(scale, scales + c);
+          load<PER_QUAD>(scale, scales + c);
           UNROLL for (int l = 0; l < LINES; ++l)
             UNROLL for (int e = 0; e < PER_QUAD; ++e) mine.T[l][c + e] *= mine.scale[l] * scale[e];
         }
@@ -232,8 +227,8 @@ KERNEL moments(const REAL* share, const REAL* means, const REAL* V, const REAL* 
           mine.first[l] += of_w;
           UNROLL for (int c = 0; c < DIM; c += PER_QUAD) {
             REAL scale[PER_QUAD], other[PER_QUAD];
-            load_quads(scale, scales + c);
-            load_quads(other, w + c);
+            load<PER_QUAD>(scale, scales + c);
+            load<PER_QUAD>(other, w + c);
             REAL* at = in_shared + (c / PER_QUAD * LANES * LINES + lane % LANES + l * LANES) * PER_QUAD;
             Quad quad;
             UNROLL for (int e = 0; e < PER_QUAD; ++e) {

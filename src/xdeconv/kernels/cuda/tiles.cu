@@ -15,41 +15,11 @@ constexpr int PAIRS = 32 / LANES;    // of a warp
 INLINE int triangle(int I) { return I * (I + 1) / 2; }
 INLINE REAL* tile(REAL* T, int I, int J) { return T + (triangle(I) + J) * STEP; }
 
-INLINE void load_tile(REAL* out, const REAL* at) {
-  UNROLL for (int c = 0; c < 16; c += PER_QUAD) {
-    const Quad quad = *(const Quad*)(at + c);
-    UNROLL for (int e = 0; e < PER_QUAD; ++e) out[c + e] = quad.v[e];
-  }
-}
-
-INLINE void store_tile(REAL* at, const REAL* values) {
-  UNROLL for (int c = 0; c < 16; c += PER_QUAD) {
-    Quad quad;
-    UNROLL for (int e = 0; e < PER_QUAD; ++e) quad.v[e] = values[c + e];
-    *(Quad*)(at + c) = quad;
-  }
-}
-
-INLINE void load_four(REAL* out, const REAL* at) {
-  UNROLL for (int c = 0; c < 4; c += PER_QUAD) {
-    const Quad quad = *(const Quad*)(at + c);
-    UNROLL for (int e = 0; e < PER_QUAD; ++e) out[c + e] = quad.v[e];
-  }
-}
-
-INLINE void store_four(REAL* at, const REAL* values) {
-  UNROLL for (int c = 0; c < 4; c += PER_QUAD) {
-    Quad quad;
-    UNROLL for (int e = 0; e < PER_QUAD; ++e) quad.v[e] = values[c + e];
-    *(Quad*)(at + c) = quad;
-  }
-}
-
 // out - left right^T
 INLINE void less_by_transposed(REAL* out, const REAL* left, const REAL* right) {
   REAL a[16], b[16];
-  load_tile(a, left);
-  load_tile(b, right);
+  load<16>(a, left);
+  load<16>(b, right);
   UNROLL for (int r = 0; r < 4; ++r)
     UNROLL for (int s = 0; s < 4; ++s)
       UNROLL for (int c = 0; c < 4; ++c) out[4 * r + s] -= a[4 * r + c] * b[4 * s + c];
@@ -58,8 +28,8 @@ INLINE void less_by_transposed(REAL* out, const REAL* left, const REAL* right) {
 // out + left right
 INLINE void more_by(REAL* out, const REAL* left, const REAL* right) {
   REAL a[16], b[16];
-  load_tile(a, left);
-  load_tile(b, right);
+  load<16>(a, left);
+  load<16>(b, right);
   UNROLL for (int r = 0; r < 4; ++r)
     UNROLL for (int s = 0; s < 4; ++s)
       UNROLL for (int c = 0; c < 4; ++c) out[4 * r + s] += a[4 * r + c] * b[4 * c + s];
@@ -68,8 +38,8 @@ INLINE void more_by(REAL* out, const REAL* left, const REAL* right) {
 // out - left^T right
 INLINE void less_transposed_by(REAL* out, const REAL* left, const REAL* right) {
   REAL a[16], b[16];
-  load_tile(a, left);
-  load_tile(b, right);
+  load<16>(a, left);
+  load<16>(b, right);
   UNROLL for (int c = 0; c < 4; ++c)
     UNROLL for (int r = 0; r < 4; ++r)
       UNROLL for (int s = 0; s < 4; ++s) out[4 * r + s] -= a[4 * c + r] * b[4 * c + s];
@@ -77,7 +47,7 @@ INLINE void less_transposed_by(REAL* out, const REAL* left, const REAL* right) {
 
 // A tile of T = V + S of row i; a missing value's line is that of the identity, which S holds already
 INLINE void load_covariance(REAL* out, const REAL* V, const Rows& rows, index_t i, int I, int J) {
-  load_tile(out, V + (triangle(I) + J) * 16);
+  load<16>(out, V + (triangle(I) + J) * 16);
   if (MASKED) {
     REAL a[4], b[4];
     UNROLL for (int r = 0; r < 4; ++r) {
@@ -134,7 +104,7 @@ INLINE void load_pair(REAL* T, REAL* z, const REAL* V, const REAL* m, const Rows
   TWICE for (; I < nb;) {
     REAL C[16];
     load_covariance(C, V, rows, i, I, J);
-    store_tile(tile(T, I, J), C);
+    store<16>(tile(T, I, J), C);
     J += LANES;
     while (J > I) J -= ++I;
   }
@@ -148,8 +118,8 @@ INLINE void load_pair(REAL* T, REAL* z, const REAL* V, const REAL* m, const Rows
 // One block column of L below its diagonal; what it takes of the diagonals and of x - m below is taken at once.
 // D becomes the factor on the diagonal, part the block's values of z; the log-density has more by what comes back.
 INLINE REAL factor_column(REAL* T, REAL* z, REAL* D, REAL* part, int nb, int J, int own) {
-  load_tile(D, tile(T, J, J));
-  load_four(part, z + 4 * J);
+  load<16>(D, tile(T, J, J));
+  load<4>(part, z + 4 * J);
   REAL more = factor_tile(D);
   UNROLL for (int r = 0; r < 4; ++r) {
     UNROLL for (int c = 0; c < r; ++c) part[r] -= D[4 * r + c] * part[c];
@@ -158,19 +128,19 @@ INLINE REAL factor_column(REAL* T, REAL* z, REAL* D, REAL* part, int nb, int J, 
   }
   ONCE for (int I = J + 1 + own; I < nb; I += LANES) {
     REAL C[16], E[16], y[4];
-    load_tile(C, tile(T, I, J));
+    load<16>(C, tile(T, I, J));
     ONCE for (int K = 0; K < J; ++K) less_by_transposed(C, tile(T, I, K), tile(T, J, K));
     divide_by_transposed(C, D);
-    store_tile(tile(T, I, J), C);
-    load_tile(E, tile(T, I, I));
-    load_four(y, z + 4 * I);
+    store<16>(tile(T, I, J), C);
+    load<16>(E, tile(T, I, I));
+    load<4>(y, z + 4 * I);
     UNROLL for (int r = 0; r < 4; ++r)
       UNROLL for (int c = 0; c < 4; ++c) {
         y[r] -= C[4 * r + c] * part[c];
         UNROLL for (int s = 0; s <= r; ++s) E[4 * r + s] -= C[4 * r + c] * C[4 * s + c];
       }
-    store_tile(tile(T, I, I), E);
-    store_four(z + 4 * I, y);
+    store<16>(tile(T, I, I), E);
+    store<4>(z + 4 * I, y);
   }
   return more;
 }
@@ -178,7 +148,7 @@ INLINE REAL factor_column(REAL* T, REAL* z, REAL* D, REAL* part, int nb, int J, 
 // The inverse of a tile on the diagonal; zero where a value is missing, which nothing is learnt of
 INLINE void invert_tile(REAL* at, const Rows& rows, index_t i, int J) {
   REAL D[16], A[16];
-  load_tile(D, at);
+  load<16>(D, at);
   UNROLL for (int s = 0; s < 4; ++s)
     UNROLL for (int r = 0; r < 4; ++r) {
       REAL value = r == s ? 1 : 0;
@@ -187,7 +157,7 @@ INLINE void invert_tile(REAL* at, const Rows& rows, index_t i, int J) {
     }
   if (MASKED)
     UNROLL for (int r = 0; r < 4; ++r) A[5 * r] *= rows.seen[(4 * J + r) * rows.padded + i];
-  store_tile(at, A);
+  store<16>(at, A);
 }
 
 // A tile of the inverse below the diagonal, - (sum over K of A_IK L_KJ) A_JJ, while column J still holds L
@@ -195,7 +165,7 @@ INLINE void inverse_below(REAL* out, REAL* T, int I, int J) {
   REAL sum[16], D[16];
   UNROLL for (int c = 0; c < 16; ++c) sum[c] = 0;
   ONCE for (int K = J + 1; K <= I; ++K) more_by(sum, tile(T, I, K), tile(T, K, J));
-  load_tile(D, tile(T, J, J));
+  load<16>(D, tile(T, J, J));
   UNROLL for (int r = 0; r < 4; ++r)
     UNROLL for (int s = 0; s < 4; ++s) {
       REAL value = 0;
@@ -209,8 +179,8 @@ INLINE void pull_back(REAL* out, REAL* T, const REAL* z, int nb, int I) {
   UNROLL for (int r = 0; r < 4; ++r) out[r] = 0;
   ONCE for (int K = I; K < nb; ++K) {
     REAL a[16], b[4];
-    load_tile(a, tile(T, K, I));
-    load_four(b, z + 4 * K);
+    load<16>(a, tile(T, K, I));
+    load<4>(b, z + 4 * K);
     UNROLL for (int c = 0; c < 4; ++c)
       UNROLL for (int r = 0; r < 4; ++r) out[r] += a[4 * c + r] * b[c];
   }
@@ -219,8 +189,8 @@ INLINE void pull_back(REAL* out, REAL* T, const REAL* z, int nb, int I) {
 // A tile of r (w w^T - A^T A) added to what there is
 INLINE void add_spread(REAL* out, REAL* A, const REAL* w, REAL r, int nb, int I, int J) {
   REAL sum[16], a[4], b[4];
-  load_four(a, w + 4 * I);
-  load_four(b, w + 4 * J);
+  load<4>(a, w + 4 * I);
+  load<4>(b, w + 4 * J);
   UNROLL for (int e = 0; e < 4; ++e)
     UNROLL for (int f = 0; f < 4; ++f) sum[4 * e + f] = a[e] * b[f];
   ONCE for (int K = nb - 1; K >= I; --K) less_transposed_by(sum, tile(A, K, I), tile(A, K, J));
@@ -234,8 +204,8 @@ INLINE void add_spreads(REAL* out, REAL* shared, int numbers, int tiles, int nb,
     const REAL *w = shared + pair * numbers + tiles * STEP + 4 * nb, r = w[4 * nb];
     if (r == 0) continue;
     REAL a[4], b[4];
-    load_four(a, w + 4 * I);
-    load_four(b, w + 4 * J);
+    load<4>(a, w + 4 * I);
+    load<4>(b, w + 4 * J);
     UNROLL for (int e = 0; e < 4; ++e)
       UNROLL for (int f = 0; f < 4; ++f) out[4 * e + f] += r * a[e] * b[f];
   }
@@ -245,8 +215,8 @@ INLINE void add_spreads(REAL* out, REAL* shared, int numbers, int tiles, int nb,
     const REAL r = A[tiles * STEP + 8 * nb];
     if (r != 0) {
       REAL a[16], b[16];
-      load_tile(a, tile(A, K, I));
-      load_tile(b, tile(A, K, J));
+      load<16>(a, tile(A, K, I));
+      load<16>(b, tile(A, K, J));
       UNROLL for (int c = 0; c < 16; ++c) a[c] *= -r;
       UNROLL for (int c = 0; c < 4; ++c)
         UNROLL for (int e = 0; e < 4; ++e)
@@ -343,8 +313,8 @@ KERNEL moments(const REAL* share, const REAL* means, const REAL* V, const REAL* 
         SYNC;
         EACH_LANE if (lane % LANES == 0) {
           REAL *T = shared + lane / LANES * numbers, *mine = MY(waiting);
-          store_tile(tile(T, J, J), mine);
-          store_four(T + tiles * STEP + 4 * J, mine + 16);
+          store<16>(tile(T, J, J), mine);
+          store<4>(T + tiles * STEP + 4 * J, mine + 16);
         }
       }
       SYNC;
@@ -357,13 +327,13 @@ KERNEL moments(const REAL* share, const REAL* means, const REAL* V, const REAL* 
             inverse_below(MY(waiting), shared + lane / LANES * numbers, last - lane % LANES, J);
           SYNC;
           EACH_LANE if (last - lane % LANES > J)
-            store_tile(tile(shared + lane / LANES * numbers, last - lane % LANES, J), MY(waiting));
+            store<16>(tile(shared + lane / LANES * numbers, last - lane % LANES, J), MY(waiting));
           SYNC;
         }
       EACH_LANE for (int I = lane % LANES; I < nb; I += LANES) {
         REAL w[4], *T = shared + lane / LANES * numbers, *z = T + tiles * STEP;
         pull_back(w, T, z, nb, I);
-        store_four(z + 4 * nb + 4 * I, w);
+        store<4>(z + 4 * nb + 4 * I, w);
       }
       SYNC;
       EACH_LANE {

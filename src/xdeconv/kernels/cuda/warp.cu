@@ -53,11 +53,28 @@ static bool any_of(const REAL (*values)[1]) { for (int l = 0; l < 32; ++l) if (v
 #define TWICE
 #endif
 
-
 typedef long long index_t;
 constexpr int PER_QUAD = 16 / sizeof(REAL);
 
 struct alignas(16) Quad { REAL v[PER_QUAD]; };
+
+// COUNT numbers from memory and into it, 16 bytes at a time
+template <int COUNT>
+INLINE void load(REAL* out, const REAL* at) {
+  UNROLL for (int c = 0; c < COUNT; c += PER_QUAD) {
+    const Quad quad = *(const Quad*)(at + c);
+    UNROLL for (int e = 0; e < PER_QUAD; ++e) out[c + e] = quad.v[e];
+  }
+}
+
+template <int COUNT>
+INLINE void store(REAL* at, const REAL* values) {
+  UNROLL for (int c = 0; c < COUNT; c += PER_QUAD) {
+    Quad quad;
+    UNROLL for (int e = 0; e < PER_QUAD; ++e) quad.v[e] = values[c + e];
+    *(Quad*)(at + c) = quad;
+  }
+}
 
 // Rows as they lie in memory, row axis last
 struct Rows {
