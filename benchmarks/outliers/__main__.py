@@ -1,4 +1,4 @@
-"""python -m benchmarks.outliers [--rows 1000000] [--projected 2000] [--write]"""
+"""python -m benchmarks.outliers [--rows 1000000] [--shown "all five" 2] [--write]"""
 
 from .measure import main
 

@@ -11,25 +11,21 @@ A_j A_j^T = T_j, a direction u with all directions alike and r^2 of a chi-square
     p = sum_j w_j E_u P(f(m_j + r A_j u) <= c).
 
 *A bound.* f is nowhere below w_j N_j, so that f <= c needs r^2 >= t_j = 2 log(w_j N_j(m_j) / c), or 0 where that is
-negative. Therefore p <= sum_j B_j with B_j = w_j P(chi-square > t_j), which is exact where components lie apart.
+negative. Therefore p <= B = sum_j B_j with B_j = w_j P(chi-square > t_j), which is exact where components lie apart.
 
-*Rays.* What remains is the share of the bound that is real: p = sum_j B_j E_u s_j(u), with
-s_j(u) = P(f <= c | r^2 >= t_j) along the ray from m_j in direction u. Along a ray every log(w_l N_l) is a quadratic of
-r, so that f costs k exponentials wherever it is needed, and it is needed only near the crossings of f = c: where the
-highest of the k terms is above c, or k times it is below, no exponential decides. Between crossings the probability is
-a difference of chi-square tails, exactly. So nothing is sampled in r, and p = 1e-100 is as accurate as p = 0.1.
-Crossings are looked for between NODES places whose offset is random, and refined by false position.
+*Draws of a row's own.* What remains is the share of the bound that is real: p = B s, s = P(f(X) <= c) for X drawn from
+the tails beyond the t_j. Components are drawn systematically in proportion to B_j, the tail's probability and the
+direction from even (Sobol) points that each row turns and shifts at random, and each draw has its opposite. So every
+p-value is unbiased, and its error is its row's own: errors of many rows add up to nothing. A first 128 draws, which are
+not counted, say how many it takes for a standard error of 5 % of p and of 0.01 (some hundred for most rows), and where
+few of them have f <= c, how much of the tails should be drawn evenly; the rest of the tails then has fewer draws, which
+count more. p = 1e-100 is as accurate as p = 0.1. f / c is computed for 64 draws and their opposites side by side.
 
-A row that shows one value needs no rays: :mod:`xdeconv.mixture.outliers.one_value` is exact.
-
-*Sampling.* Components are drawn systematically in proportion to B_j, directions in opposite pairs and at right angles,
-in batches until the standard error of p is below 4 % of it. The random numbers are made of the row's own values: the
-same row has the same p-value, wherever it stands.
+A row that shows one value needs no draws: :mod:`xdeconv.mixture.outliers.one_value` is exact.
 
 *Rows of the same view.* Where many rows have the same noise (or none) and the same gaps, f is one function, and its
 distribution is sampled once: from q, a mixture of f and of copies of it with wider covariances, so that the tail is
-full of draws, with importance weights f / q of at most 2. What lies beyond the last THIN draws is left to rays. Many
-rows that each have their own noise share draws as well, see :mod:`xdeconv.mixture.outliers.like_noise`.
+full of draws, with importance weights f / q of at most 2. Rows beyond the last THIN draws get draws of their own.
 """
 
 from __future__ import annotations
@@ -38,19 +34,20 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
+from scipy.special import ndtri
+from scipy.stats import qmc
 from torch import Tensor
 
 from ... import kernels
 from ...kernels.parameters import Parameters
 from ...rows.batch import Batch
 from ...system.threads import threads, together
-from . import like_noise
 
 Array = np.ndarray
 CHUNK_ROWS = 256
 NUMBERS = 1 << 22  # in the largest array of a few chunks
-MANY = 256  # rows of one view: with fewer, rays cost less than a table
-DRAWS = 1 << 18
+MANY = 2048  # rows of one view: with fewer, draws of their own cost less than a table
+FEWEST, MOST = 18, 20  # log2 of the draws of a table: as many as rows
 WIDER = (1.0, 1.8, 3.2)  # covariances of the copies, relative to f's
 SHARES = (0.5, 0.25, 0.25)  # of the draws
 THIN = 2000  # draws: with fewer, a probability is not known to a few per cent
@@ -74,11 +71,9 @@ def p_values(parameters: Parameters, rows: Batch) -> Array:
     p = np.full(rows.n, np.nan)
     for part in _views(rows):
         p[part] = _from_table(parameters, rows.rows(torch.from_numpy(part)))
-    if _own_noise(rows) and rows.n >= like_noise.MANY and rows.projection is None and rows.log_prior is None:
-        p = like_noise.p_values(parameters, rows)
     rest = np.flatnonzero(np.isnan(p))
     if len(rest):
-        p[rest] = _from_rays(parameters, rows if len(rest) == rows.n else rows.rows(torch.from_numpy(rest)))
+        p[rest] = _by_own_draws(parameters, rows if len(rest) == rows.n else rows.rows(torch.from_numpy(rest)))
     bad = np.flatnonzero(np.isnan(p))
     if len(bad):
         why = "its noise and a covariance are both singular, or its values overflow"
@@ -112,19 +107,19 @@ def _from_table(parameters: Parameters, rows: Batch) -> Array:
         return np.full(rows.n, np.nan)
     weights = torch.log_softmax(parameters.log_weights, 0)
     view = Parameters(weights, parameters.means[:, seen].contiguous(), V.contiguous())
-    levels, tail = _table(view, factors)
+    levels, tail = _table(view, factors, min(max(FEWEST, rows.n.bit_length()), MOST))
     own = kernels.log_prob(*view, Batch(rows.x[seen].contiguous())).numpy()
     place = np.searchsorted(levels, own, side="right")
     return np.where(place < THIN, np.nan, tail[np.maximum(place, 1) - 1])
 
 
-def _table(view: Parameters, factors: Tensor) -> tuple[Array, Array]:
-    """Sorted log-densities of draws, and P(f(X) <= each)."""
-    rng = np.random.default_rng(0)
-    k, p = view.means.shape
-    wide = rng.choice(np.sqrt(WIDER), size=DRAWS, p=SHARES)
-    component = torch.from_numpy(rng.choice(k, size=DRAWS, p=view.log_weights.exp().numpy()))
-    z = torch.from_numpy(wide[:, None] * rng.standard_normal((DRAWS, p)))
+def _table(view: Parameters, factors: Tensor, log_draws: int) -> tuple[Array, Array]:
+    """Sorted log-densities of even draws, and P(f(X) <= each)."""
+    p = view.means.shape[1]
+    even = qmc.Sobol(p + 2, rng=np.random.default_rng(0)).random(1 << log_draws)
+    component = torch.from_numpy(_chosen(view.log_weights.exp().numpy(), even[:, 0]))
+    wide = np.sqrt(WIDER)[_chosen(np.array(SHARES), even[:, 1])]
+    z = torch.from_numpy(wide[:, None] * ndtri(np.clip(even[:, 2:], 1e-15, 1 - 1e-15)))
     draws = Batch((view.means[component] + torch.einsum("nab,nb->na", factors[component], z)).T.contiguous())
     each = [kernels.log_prob(*view._replace(covariances=s * view.covariances), draws).numpy() for s in WIDER]
     log_q = np.logaddexp.reduce([np.log(share) + log_f for share, log_f in zip(SHARES, each, strict=True)])
@@ -133,12 +128,30 @@ def _table(view: Parameters, factors: Tensor) -> tuple[Array, Array]:
     return each[0][order], share / share[-1]
 
 
-def _from_rays(parameters: Parameters, rows: Batch) -> Array:
-    """p-values by rays, row by row, side by side; NaN where a row has no density."""
-    from . import rays  # compiles loops: a second that other questions need not wait for
+def _chosen(shares: Array, place: Array) -> Array:
+    """Which share (n,) places in (0, 1) fall into."""
+    edges = np.cumsum(shares)
+    return np.minimum(np.searchsorted(edges, place * edges[-1], side="right"), len(shares) - 1)
+
+
+def _by_own_draws(parameters: Parameters, rows: Batch) -> Array:
+    """p-values by draws made for each row, side by side; NaN where a row has no density."""
+    p = np.ones(rows.n)
+    shown = (~rows.x.isnan()).sum(0).numpy()
+    for number in np.unique(shown[shown > 0]):
+        part = np.flatnonzero(shown == number)
+        p[part] = _of_so_many(int(number), parameters, rows.rows(torch.from_numpy(part)))
+    return p
+
+
+def _of_so_many(number: int, parameters: Parameters, rows: Batch) -> Array:
+    """p-values of rows that show so many values each."""
+    from . import chi_square, draws, even, heights  # compiles loops: seconds that other questions need not wait for
 
     log_w = _log_weights(parameters, rows)
     means, V = parameters.means.numpy(), parameters.covariances.numpy()
+    above = heights.heights(number)
+    points = (*even.points(number), chi_square.radii(number))
     p = np.empty(rows.n)
     starts = range(0, rows.n, _chunk_rows(rows))
     workers = min(threads(), max(1, len(starts)))
@@ -152,7 +165,7 @@ def _from_rays(parameters: Parameters, rows: Batch) -> Array:
                 R = some.projection.permute(2, 0, 1).contiguous().numpy()
             lines = log_w if len(log_w) == 1 else log_w[part]
             S = np.ascontiguousarray(some.covariance().numpy())
-            rays.p_values(lines, means, V, some.x.T.contiguous().numpy(), S, R, p[part])
+            draws.p_values(above, lines, means, V, some.x.T.contiguous().numpy(), S, R, *points, p[part])
 
     together("tail", chunks, workers)
     return p
