@@ -19,13 +19,14 @@ direction from even (Sobol) points that each row turns and shifts at random, and
 p-value is unbiased, and its error is its row's own: errors of many rows add up to nothing. A first 128 draws, which are
 not counted, say how many it takes for a standard error of 5 % of p and of 0.01 (some hundred for most rows), and where
 few of them have f <= c, how much of the tails should be drawn evenly; the rest of the tails then has fewer draws, which
-count more. p = 1e-100 is as accurate as p = 0.1. f / c is computed for 64 draws and their opposites side by side.
+count more. Where the bound says less than the draws do, p is the row's rank among them, as if it were one of them:
+likely rows would else pile up at 1. p = 1e-100 is as accurate as p = 0.1.
 
 A row that shows one value needs no draws: :mod:`xdeconv.mixture.outliers.one_value` is exact.
 
 *Rows of the same view.* Where many rows have the same noise (or none) and the same gaps, f is one function, and its
 distribution is sampled once: from q, a mixture of f and of copies of it with wider covariances, so that the tail is
-full of draws, with importance weights f / q of at most 2. Rows beyond the last THIN draws get draws of their own.
+full of even draws, with importance weights f / q of at most 2. Rows beyond the last THIN draws get draws of their own.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def p_values(parameters: Parameters, rows: Batch) -> Array:
     Returns
     -------
     numpy.ndarray
-        (n,) between 0 and 1, to within about 4 % of the value (one standard error).
+        (n,) between 0 and 1, to within 5 % of the value and 0.01 (one standard error).
     """
     p = np.full(rows.n, np.nan)
     for part in _views(rows):
