@@ -5,7 +5,9 @@ import io
 import subprocess
 import sys
 import textwrap
+import tracemalloc
 import zipfile
+from contextlib import suppress
 from decimal import Decimal
 
 import h5py
@@ -20,7 +22,9 @@ from astropy.table import MaskedColumn, QTable, Table
 
 import xdeconv as xd
 from xdeconv.catalog._open import open as open_catalog
+from xdeconv.catalog.blocks import Part
 from xdeconv.catalog.readers import ReadError, open_table
+from xdeconv.catalog.readers.lengths import batch_lengths
 from xdeconv.catalog.readers.text import read_header
 from xdeconv.rows.batch import Batch
 
@@ -378,6 +382,15 @@ def test_no_flipped_bit_gives_other_values(write, tmp_path):
 # Bombs
 
 
+XML = {
+    "cell": (b'<FIELD name="x" datatype="double"/><DATA><TABLEDATA><TR><TD>', b"1"),
+    "attribute": (b'<FIELD name="', b"x"),
+    "elements": (b"", b"<GROUP>"),
+    "parameters": (b"", b'<PARAM name="x" datatype="int" value="1"/>'),
+    "comment": (b"<!--", b"x"),
+}
+
+
 def bomb(kind, path):
     if kind == "line":
         with gzip.open(path, "wb", compresslevel=9) as file:
@@ -393,6 +406,17 @@ def bomb(kind, path):
         with gzip.open(path, "wb", compresslevel=9) as file:
             for _ in range(200):
                 file.write(b"# nothing here\n" * 300_000)
+    elif kind == "batch":
+        column = pa.array(np.zeros(60_000_000))
+        options = pa.ipc.IpcWriteOptions(compression="zstd")
+        with pa.ipc.new_file(path, pa.schema([("x", pa.float64())]), options=options) as file:
+            file.write_batch(pa.record_batch({"x": column}))
+    elif kind in XML:
+        before, again = XML[kind]
+        with gzip.open(path, "wb", compresslevel=9) as file:
+            file.write(b"<VOTABLE><RESOURCE><TABLE>" + before)
+            for _ in range(600):
+                file.write(again * (1_000_000 // len(again)))
     else:
         header = io.BytesIO()
         np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (150_000_000,)})
@@ -407,8 +431,10 @@ def bomb(kind, path):
 
 @pytest.mark.processes
 @pytest.mark.parametrize(
-    ("kind", "name"), [("line", "a.csv.gz"), ("comments", "b.csv.gz"), ("zeros", "c.npz"), ("header", "d.fits.gz")]
-)
+    ("kind", "name"),
+    [("line", "a.csv.gz"), ("comments", "b.csv.gz"), ("zeros", "c.npz"), ("header", "d.fits.gz"),
+     *((kind, "e.vot.gz") for kind in XML)],
+)  # fmt: skip
 def test_a_small_file_takes_little_memory_to_open(kind, name, tmp_path):
     bomb(kind, tmp_path / name)
     code = """
@@ -427,6 +453,57 @@ def test_a_small_file_takes_little_memory_to_open(kind, name, tmp_path):
     command = [sys.executable, "-c", textwrap.dedent(code), str(tmp_path / name)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert int(done.stdout.split()[-1]) < 200  # MiB
+
+
+def test_a_record_batch_is_not_unpacked_to_be_counted(tmp_path):
+    bomb("batch", tmp_path / "a.arrow")
+    before = pa.total_allocated_bytes(), pa.default_memory_pool().max_memory()
+    table = open_table(tmp_path / "a.arrow")
+    assert [piece.rows for piece in table.pieces] == [60_000_000]
+    assert pa.default_memory_pool().max_memory() <= max(before) + (1 << 20)
+
+
+@pytest.mark.parametrize("compression", [None, "zstd", "lz4"])
+def test_record_batches_have_the_rows_that_arrow_says(compression, tmp_path):
+    path, lengths = tmp_path / "a.arrow", [100, 0, 1, 899]
+    rows = pa.record_batch({"x": np.arange(900.0), "s": pa.array(["a", "b", None] * 300), "n": pa.nulls(900)})
+    with pa.ipc.new_file(path, rows.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as file:
+        for length in lengths:
+            file.write_batch(rows.slice(0, length))
+    assert list(batch_lengths(str(path), 4)) == lengths
+    assert [piece.rows for piece in open_table(path).pieces] == [100, 1, 899]
+
+
+def test_record_batches_of_damaged_files_are_refused_or_counted(tmp_path):
+    path = tmp_path / "a.arrow"
+    with pa.ipc.new_file(path, pa.schema([("x", pa.float64())])) as file:
+        file.write_batch(pa.record_batch({"x": np.arange(50.0)}))
+    content = path.read_bytes()
+    for at in range(len(content)):
+        for bit in (1, 64, 128):
+            path.write_bytes(content[:at] + bytes([content[at] ^ bit]) + content[at + 1 :])
+            with suppress(ReadError):
+                assert all(0 <= rows < 2**31 for rows in batch_lengths(str(path), 1))
+
+
+def test_an_npz_that_promises_more_rows_than_it_has_is_refused_when_it_is_opened(tmp_path):
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (10**15,)})
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("x.npy", header.getvalue() + bytes(800))
+    with pytest.raises(ReadError, match=r"a\.npz is damaged .* not as many numbers as its header says"):
+        open_table(tmp_path / "a.npz")
+
+
+def test_rows_of_a_part_are_counted_in_little_memory():
+    part = Part(3, 0.0, 0.01)
+    assert part.count(2, 200_000) == int(part.mask(2, np.arange(200_000)).sum())
+    tracemalloc.start()
+    counted = part.count(1, 5_000_000)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert counted == pytest.approx(50_000, rel=0.02)
+    assert most < 8 << 20  # 40 MB would be a number per row
 
 
 def test_a_long_header_is_still_a_header(tmp_path):

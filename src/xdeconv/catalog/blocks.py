@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from ..rows.thinning import within
+from .readers import BLOCK_ROWS
 
 Array = np.ndarray
 
@@ -24,6 +26,10 @@ class Part:
         """Which rows of a piece, by their places in it, belong to the part."""
         places = (np.uint64(piece) << np.uint64(40)) + position.astype(np.uint64)
         return within(places, self.seed, self.low, self.high)
+
+    def count(self, piece: int, rows: int) -> int:
+        """How many rows of a piece of so many belong to the part."""
+        return _counted(self, piece, rows)
 
 
 @dataclass(frozen=True)
@@ -99,3 +105,10 @@ def pooled(blocks: Iterator[Block], limit: int, size: int) -> Iterator[tuple[Blo
             del pool
     if any(part.n for part in waiting):
         yield join(waiting), True
+
+
+@lru_cache(maxsize=1 << 16)
+def _counted(part: Part, piece: int, rows: int) -> int:
+    """In bounded memory, and once: a piece may be a whole file."""
+    starts = range(0, rows, BLOCK_ROWS)
+    return sum(int(part.mask(piece, np.arange(start, min(start + BLOCK_ROWS, rows))).sum()) for start in starts)

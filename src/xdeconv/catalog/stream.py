@@ -441,7 +441,7 @@ class CatalogSource(Source):
         rows = self.table.pieces[number].rows
         if self.where or self.drop or rows is None or self.part is None:
             return None if self.where or self.drop else rows
-        return int(self.part.mask(number, np.arange(rows)).sum())
+        return self.part.count(number, rows)
 
     def _no_rows(self) -> Block:
         return Block({name: np.empty(0) for name in self._reader.columns}, 0, np.empty(0, int))

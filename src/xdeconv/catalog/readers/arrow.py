@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...rows.tables import is_pandas
 from .files import masked_columns
+from .lengths import batch_lengths
 from .several import Description, SeveralFiles
 from .table import BLOCK_ROWS, Piece, ReadError, Table, blocks_of, record_batch, refuse_to_blame
 from .text import described_columns
@@ -28,7 +29,7 @@ class ArrowFiles(SeveralFiles):
     def described(path: Path) -> Description:
         """What the footer says."""
         reader = ipc_reader(str(path))
-        return Description(reader.schema.names, units_of(reader.schema), _batches(str(path), reader))
+        return Description(reader.schema.names, units_of(reader.schema), _batches(str(path), reader.num_record_batches))
 
     def read(self, piece: Piece, columns: Sequence[str], floats: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
         """The blocks of a record batch."""
@@ -45,30 +46,13 @@ class ArrowFiles(SeveralFiles):
             yield batch.slice(start, BLOCK_ROWS)
 
 
-def _batches(path: str, reader: Any) -> Iterator[Piece]:
-    """The record batches of a file that have rows: their narrowest column tells how many."""
-    import pyarrow as pa
-
+def _batches(path: str, count: int) -> Iterator[Piece]:
+    """The record batches of a file that have rows."""
     first = 0
-    if reader.num_record_batches:
-        reader = ipc_reader(path, (min(reader.schema, key=_width).name,))
-    for index in range(reader.num_record_batches):
-        try:
-            rows = reader.get_batch(index).num_rows
-        except (OSError, pa.ArrowException) as problem:
-            refuse_to_blame(path, problem)
-            raise ReadError(f"{path}, record batch {index} is damaged: {problem}") from problem
+    for index, rows in enumerate(batch_lengths(path, count)):
         if rows:
             yield Piece(path, "record batch", index, rows, first)
         first += rows
-
-
-def _width(column: pa.Field) -> int:
-    """Bits of a value; many where that is not known."""
-    try:
-        return column.type.bit_width
-    except ValueError:
-        return 1 << 16
 
 
 @dataclass(frozen=True)

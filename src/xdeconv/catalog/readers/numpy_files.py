@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 DAMAGE = (OSError, ValueError, EOFError, KeyError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error)
+MOST_UNPACKED = 1100  # deflate makes at most 1,032 bytes of one
 
 
 @dataclass(frozen=True)
@@ -193,6 +194,15 @@ def _unpacked(file: Any, kind: np.dtype, rows: int) -> np.ndarray:
     return np.frombuffer(content, dtype=kind)
 
 
+def _whole(array: _Array, unpacked: int, path: Path) -> _Array:
+    """The array, where its file has as many bytes as it says, and can have them unpacked."""
+    if array.offset + int(np.prod(array.shape, dtype=object)) * array.kind.itemsize != unpacked:
+        raise ValueError("an array in it has not as many numbers as its header says")
+    if unpacked > MOST_UNPACKED * path.stat().st_size:
+        raise ValueError("an array in it is larger than it can be unpacked to")
+    return array
+
+
 def _npz(path: Path) -> NpzTable:
     with zipfile.ZipFile(path) as archive:
         members = archive.namelist()
@@ -204,7 +214,7 @@ def _npz(path: Path) -> NpzTable:
         arrays = {}
         for member in members:
             with archive.open(member) as file:
-                arrays[member.removesuffix(".npy")] = _array(file)
+                arrays[member.removesuffix(".npy")] = _whole(_array(file), archive.getinfo(member).file_size, path)
     shapes = {name: array.shape for name, array in arrays.items()}
     if len({*shapes.values()}) != 1 or any(len(shape) != 1 for shape in shapes.values()):
         raise ValueError(f"its arrays must be columns of one length, got {shapes}")
