@@ -287,6 +287,9 @@ def test_prepare(folder, call):
     a = call("score", folder / "model.safetensors", folder / "store")[1]
     assert a == call("score", folder / "model.safetensors", folder / "stars.parquet")[1]
     assert call("prepare", folder / "stars.parquet")[0] == 2
+    code, _, err = call("prepare", folder / "stars.parquet", "-o", folder / "named")
+    assert (code, "rows in" in err) == (0, True)
+    assert call("prepare", "-o", folder / "named")[0] == 2
 
 
 @pytest.mark.slow

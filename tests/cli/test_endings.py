@@ -287,6 +287,28 @@ def test_a_signal_to_end_saves_what_the_fit_has_reached(here, number):
     assert xd.load(here / "long.safetensors").k == 3
 
 
+INTERRUPTED = """
+import atexit
+from importlib import import_module
+from xdeconv.cli import main
+
+def interrupted(*_, **__):
+    print("so far")
+    raise KeyboardInterrupt
+
+atexit.register(print, "the end of Python")
+import_module("xdeconv.cli.app").app = interrupted
+main()
+"""
+
+
+@pytest.mark.processes
+def test_an_interrupted_command_does_not_wait_for_threads_that_may_still_read(tmp_path):
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (130, "so far\n")
+    assert done.stderr == "xdeconv: interrupted\n"
+
+
 @pytest.mark.processes
 @pytest.mark.parametrize("apart", [0.0, 0.001, 0.01, 0.05])
 def test_a_second_interrupt_leaves_no_partial_file(here, apart):

@@ -181,7 +181,17 @@ def run(arguments: Sequence[str] | None = None, *, last: bool = False) -> NoRetu
             code = _code(words, traced, signals)
         except KeyboardInterrupt:
             code = 130
+    if last and code == 130:
+        _leave(code)
     raise SystemExit(code)
+
+
+def _leave(code: int) -> NoReturn:
+    """End now: after a second Ctrl-C threads may still read or compute, which Python's own end would abort."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 def _code(words: list[str], traced: bool, signals: _Signals) -> int:

@@ -12,7 +12,12 @@ from .app import app, say
 
 @app.command()
 def prepare(
-    paths: Annotated[list[str], typer.Argument(help="Catalogues to read, and last the folder to write.")],
+    paths: Annotated[
+        list[str], typer.Argument(help="Catalogues to read, and last the folder to write, unless -o names it.")
+    ],
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", help="The folder to write, in place of the last of PATHS.")
+    ] = None,
     columns: options.Columns = None,
     keep: Annotated[str | None, typer.Option(help="Other columns to store, separated by commas.")] = None,
     where: options.Where = None,
@@ -35,12 +40,13 @@ def prepare(
     With --columns, what a fit of these features needs is stored; without, everything. Twice the size of the store is
     needed on disk while it is made.
     """
-    if len(paths) < 2:
+    sources = paths if output is not None else paths[:-1]
+    folder = paths[-1] if output is None else output
+    if not sources:
         raise typer.BadParameter("name what to read and, last, the folder to write", param_hint="PATHS")
     from ..catalog import store as making
     from ..catalog.readers import open_table, rows_of
 
-    *sources, output = paths
     chosen = None
     arguments = options.opening(
         columns, error, unit, derive=derive, preset=preset, correlation=correlation, error_pattern=error_pattern,
@@ -49,8 +55,8 @@ def prepare(
     if arguments:
         source = options.open_data(sources, arguments, skip_bad_files=skip_bad_files)
         chosen = [*source.recipe.columns, *options.listed(keep)]
-    folder = making.prepare(
-        sources, output, columns=chosen, where=where, seed=seed, shard_rows=shard_rows, run_bytes=run_bytes,
+    store = making.prepare(
+        sources, folder, columns=chosen, where=where, seed=seed, shard_rows=shard_rows, run_bytes=run_bytes,
         reading=arguments, skip_bad_files=skip_bad_files, report=say,
     )  # fmt: skip
-    say(f"{rows_of(open_table(folder)):,} rows in {folder}")
+    say(f"{rows_of(open_table(store)):,} rows in {store}")
