@@ -17,6 +17,7 @@ from catalogues import FEATURES, arrow_table, gaia_like
 from xdeconv.catalog import store as making
 from xdeconv.catalog._open import open as open_catalog
 from xdeconv.catalog.readers import ReadError, open_table
+from xdeconv.catalog.readers.parquet import ParquetTable
 from xdeconv.catalog.readers.store import manifest_checksum
 from xdeconv.catalog.store import prepare
 
@@ -308,3 +309,13 @@ def test_a_store_can_be_moved(path, tmp_path):
     shutil.move(store, tmp_path / "elsewhere")
     assert rows(open_catalog(tmp_path / "elsewhere")) == 3000
     assert open_table(tmp_path / "elsewhere").shuffled
+
+
+@pytest.mark.parametrize("given", [0, 50])
+def test_a_piece_with_fewer_rows_than_it_was_said_to_have_is_refused(given, tmp_path, monkeypatch):
+    pq.write_table(arrow_table(gaia_like(100)), tmp_path / "rows.parquet")
+    source = open_catalog(tmp_path / "rows.parquet", FEATURES)
+    read = ParquetTable.read
+    monkeypatch.setattr(ParquetTable, "read", lambda *a, **k: (b.slice(0, given) for b in read(*a, **k)))
+    with pytest.raises(ReadError, match=rf"row group 0 is damaged: it has {given} rows where 100 were expected"):
+        source.load()

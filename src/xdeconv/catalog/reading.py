@@ -122,6 +122,8 @@ class Reader:
                 position = np.arange(start, start + batch.num_rows)
                 yield Block({name: numbers(batch, name) for name in names}, number, position), batch
                 start += batch.num_rows
+            if piece.rows not in (None, start):
+                raise ReadError(f"{piece} is damaged: it has {start} rows where {piece.rows} were expected")
         except Inexact as problem:
             raise self._placed(problem.later(start), number) from problem
         except ReadError as problem:
