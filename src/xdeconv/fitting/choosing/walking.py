@@ -21,6 +21,7 @@ from ...search.aim import Aim
 from ...search.pruning import pruned
 from ...system.threads import small_algebra
 from ..beside.background import beside
+from ..beside.completed import completed
 
 POOL_ROWS, ROWS_EACH = 1 << 13, 150  # rows that say which components to merge, at least in all and per component
 MOST = 64  # components that are tried where nobody says how many
@@ -54,11 +55,14 @@ def smaller(mixture: Mixture, k: int, source: Source, seed: int, prior: Prior | 
     size = max(POOL_ROWS, ROWS_EACH * mixture.k)
     rows = mixture.widened(beside(source, mixture.background).sample(size, seed).to("cpu", torch.float64))
     rows = rows.standardized(torch.from_numpy(shift), torch.from_numpy(scale))
+    framed = mixture.transformed(-shift / scale, 1 / scale)
     own = None if prior is None else prior.standardized(scale.tolist()).scaled(rows.n / max(source.rows, 1))
+    if mixture.selection is not None:  # rows that were kept have no use for what lies beyond a cut
+        rows = completed(rows, framed, np.random.default_rng([seed, k])) or rows
     structure = as_structure(mixture.structure).standardized(scale.tolist())
     aim = Aim(own, structure, tails=None if mixture.tails is None else mixture.tails.held())
     with small_algebra():
-        left = pruned(Parameters(*mixture.transformed(-shift / scale, 1 / scale).tensors()), k, rows, aim)
+        left = pruned(Parameters(*framed.tensors()), k, rows, aim)
     weights = all_weights(left.log_weights, mixture.background is not None)
     found = Mixture.from_tensors(weights, left.means, left.covariances).transformed(shift, scale)
     names = ("labels", "units", "structure", "background", "tails", "inflation", "selection")
