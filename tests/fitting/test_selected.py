@@ -229,6 +229,8 @@ REFUSED = {
     r"returned 3 .*between 0 and 1": {"selection": lambda X: np.full(len(X), 3.0)},
     r"returned -1 .*between 0 and 1": {"selection": lambda X: np.full(len(X), -1.0)},
     r"shape \(4,\) for 3 rows": {"selection": lambda X: np.ones(4)},
+    "returned nothing": {"selection": lambda X: None},
+    "over its error and these rows have no errors": {"selection": xd.Cut(0, above=2, over_error=True), "error": None},
     "must return probabilities": {"selection": lambda X: ["yes"] * len(X)},
     "log-densities per row": {"selection": xd.Cut(0, above=0.0), "background": np.zeros(3)},
     "are projections": {"selection": xd.Cut(0, above=0.0), "projection": np.ones((3, 1, 1))},
@@ -242,7 +244,7 @@ REFUSED = {
 def test_bad_selections_are_refused_before_any_work(text, monkeypatch):
     monkeypatch.setattr("xdeconv.fitting._fit.run", lambda *_: pytest.fail("work was done"))
     with pytest.raises(ValueError, match=text):
-        xd.fit([[0.5], [0.4], [0.3]], 1, error=[0.1], **REFUSED[text])
+        xd.fit([[0.5], [0.4], [0.3]], 1, **{"error": [0.1], **REFUSED[text]})
 
 
 def test_rows_that_were_not_kept_are_named_by_their_places():

@@ -64,10 +64,10 @@ def choose_selection(
     selection: Any, given: Mixture | None, source: Source, labels: Any, background: Background | None
 ) -> Selecting | None:
     """The selection function: the user's, or that of the mixture that a fit starts from; refused before any work."""
+    known = labels or source.labels or (given.labels if isinstance(given, Mixture) else None)
     if selection is None:
         chosen = given.selection if isinstance(given, Mixture) else None
     else:
-        known = labels or source.labels or (given.labels if isinstance(given, Mixture) else None)
         chosen = as_selecting(selection, known, source.dim)
     if chosen is None:
         return None
@@ -78,6 +78,9 @@ def choose_selection(
     if sample.projection is not None:
         raise ValueError("selection= is of observed coordinates and these rows are projections: fit the coordinates "
                          "that the cut was made on")  # fmt: skip
+    if sample.noise is None and chosen.needs_noise(noisy=False):
+        raise ValueError(f"selection={chosen.told(known)} cuts on a value over its error and these rows have no "
+                         "errors: give error= or noise=")  # fmt: skip
     chosen.refuse(source.dim, background)
     if isinstance(background, Rows):
         raise ValueError("selection needs to know how much of the background was kept, and log-densities per row do "

@@ -95,6 +95,8 @@ class Completeness(Selecting):
         except Exception as problem:
             problem.add_note(f"This was raised by the function given for selection=, for an array of rows {X.shape}.")
             raise
+        if found is None:
+            raise ValueError("selection returned nothing: it must return a probability for each row")
         try:
             chance = np.asarray(found).astype(np.float64)
         except (TypeError, ValueError) as problem:
