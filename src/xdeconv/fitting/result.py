@@ -69,8 +69,6 @@ def result_of(workspace: Workspace, state: FitState, interrupted: bool) -> FitRe
     """The winner, in the user's units, with what the fit has to say of itself."""
     assert state.winner is not None
     plan, winner = workspace.plan, state.winner
-    loglik = workspace.score(winner.mixture, workspace.train)
-    validation = None if workspace.held_out is None else workspace.score(winner.mixture, workspace.held_out)
     given, fitted = plan.given, winner.mixture
     if fitted.inflation is not None and not interrupted:
         fitted = fitted.with_(inflation=with_standard_errors(workspace, fitted))
@@ -80,9 +78,7 @@ def result_of(workspace: Workspace, state: FitState, interrupted: bool) -> FitRe
         background=plan.background,
         selection=plan.selection,
     )
-    if plan.selection is not None and plan.selection.drawn:
-        loglik = _scored(mixture, workspace.raw, plan)
-        validation = _scored(mixture, workspace.raw_held_out, plan)
+    loglik, validation = _scores(workspace, winner.mixture, mixture)
     notes = (
         *workspace.raw.notes,
         *state.notes,
@@ -100,6 +96,14 @@ def result_of(workspace: Workspace, state: FitState, interrupted: bool) -> FitRe
     return FitResult(
         mixture, state.history, winner.converged, loglik, validation, interrupted, notes, winner.restart
     )  # fmt: skip
+
+
+def _scores(workspace: Workspace, inside: Mixture, mixture: Mixture) -> tuple[float, float | None]:
+    """The scores of a mixture, in the frame and out of it, on the rows of the fit and on those held out."""
+    plan, held_out = workspace.plan, workspace.held_out
+    if plan.selection is not None and plan.selection.drawn:
+        return _scored(mixture, workspace.raw, plan), _scored(mixture, workspace.raw_held_out, plan)
+    return workspace.score(inside, workspace.train), None if held_out is None else workspace.score(inside, held_out)
 
 
 def _scored(mixture: Mixture, source: Source | None, plan: Plan) -> Any:

@@ -124,11 +124,12 @@ class Drawn(Chances):
         wanted = max(self.fewest, self.size * batch.n)
         m = 1 << max(0, int(np.ceil(np.log2(wanted / n))))
         # a common seed for all batches where they share one chance, for each its own otherwise
-        v, z = self._true(m * n, batch.d, batch.device, self.seed if modelled else self.seed + key)
+        noise = like.covariance()[0] if alone and not modelled else None
+        v, z = self._true(m * n, batch.d, batch.device, self.seed if modelled else self.seed + key, noise)
         groups = None if alone else grouped(batch, m)
         if groups is not None:
             order = places(groups, m)
-            v, z = v[order], z[order]
+            v, z = v[order], None if z is None else z[order]
         rows, seen = _observed(v, z, like if n > 1 else like.rows(slice(0, 1)), m, self.function if modelled else None)
         kept = self.function.probability(seen)
         which = kept.nonzero()[:, 0] if bool(kept.any()) else torch.zeros(1, dtype=torch.int64, device=kept.device)
@@ -138,11 +139,20 @@ class Drawn(Chances):
         log_q = kernels.log_prob(*proposal, bare if box is None else there)
         return Draws(there, log_q, kept[which], which, m * n, groups, log_kept)
 
-    def _true(self, size: int, d: int, device: torch.device, seed: int) -> tuple[Tensor, Tensor]:
-        """True values (size, d) of the proposal, standard normals for their noise (size, d)."""
-        engine = torch.quasirandom.SobolEngine(1 + 2 * d, scramble=True, seed=seed % (1 << 31))
-        u = engine.draw(size, dtype=torch.float64).clamp(1e-12, 1 - 1e-12).to(device)
+    def _true(
+        self, size: int, d: int, device: torch.device, seed: int, noise: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """True values (size, d) of the proposal, standard normals for their noise (size, d).
+
+        With one noise (d, d) for all they are drawn with it, in half as many dimensions, and no normals are left; but
+        for those of a box, whose values and noise are not Gaussian together.
+        """
         (log_weights, means, V), box = _proposal(self.proposal)
+        joined = None if isinstance(box, Uniform) else noise
+        V = V if joined is None else V + joined
+        width = 1 + (2 * d if joined is None else d)
+        engine = torch.quasirandom.SobolEngine(width, scramble=True, seed=seed % (1 << 31))
+        u = engine.draw(size, dtype=torch.float64).clamp(1e-12, 1 - 1e-12).to(device)
         component = torch.searchsorted(log_weights.exp().cumsum(0).contiguous(), u[:, 0].contiguous())
         inside = component.clamp(max=len(means) - 1)
         z = torch.special.ndtri(u[:, 1 : 1 + d])
@@ -151,7 +161,7 @@ class Drawn(Chances):
         if isinstance(box, Uniform):
             low, high = (torch.tensor(edge, dtype=torch.float64, device=device) for edge in (box.low, box.high))
             v = torch.where((component == len(means))[:, None], low + (high - low) * u[:, 1 : 1 + d], v)
-        return v, torch.special.ndtri(u[:, 1 + d :])
+        return v, None if joined is not None else torch.special.ndtri(u[:, 1 + d :])
 
 
 def _shared(draws: Draws, y: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
@@ -188,9 +198,12 @@ def _proposal(population: Population) -> tuple[Parameters, Background | None]:
     return Parameters(share.log(), torch.cat([means, means]), torch.cat([V, WIDER * V])), beside
 
 
-def _observed(v: Tensor, z: Tensor, like: Batch, m: int, function: Function | None) -> tuple[Batch, Batch]:
-    """Draws as their density is asked for, and as they are seen."""
+def _observed(v: Tensor, z: Tensor | None, like: Batch, m: int, function: Function | None) -> tuple[Batch, Batch]:
+    """Draws as their density is asked for, and as they are seen; with no normals they have their noise."""
     n = like.n
+    if z is None:
+        rows = Batch(v.T.contiguous(), like.noise, missing=like.missing)
+        return rows, rows
     if function is not None:
         S = torch.from_numpy(function.covariances(v.cpu().numpy())).to(v)
         x = (
