@@ -114,7 +114,8 @@ def test_what_each_parent_has_right_comes_together(monkeypatch):
     rng = np.random.default_rng(0)
     R, noise = rng.normal(size=(900, 2, 2)), np.full((900, 2), 0.05)
     batch = Batch.from_arrays(truth.sample(900, seed=0, noise=noise, projection=R), noise, R)
-    monkeypatch.setattr(broad._Broad, "_moved", lambda *_: None)
+    for look in ("moved", "shaken"):
+        monkeypatch.setattr(broad._Broad, look, lambda *_: None)
 
     def start(number):
         means, V = np.array(astray[number]), np.stack([np.eye(2)] * 6)

@@ -5,7 +5,7 @@ import pytest
 
 from xdeconv.kernels.parameters import Parameters
 from xdeconv.mixture._mixture import Mixture
-from xdeconv.search.crossing import MOST_PAIRS, crossings
+from xdeconv.search.crossing import MOST_PAIRS, alike, crossings
 
 MEANS = np.array([[0.0, 0.0], [5.0, 0.0], [0.0, 5.0], [-5.0, -5.0]])
 
@@ -42,3 +42,13 @@ def test_weights_sum_to_one_and_nothing_is_crossed_where_nothing_differs():
 def test_no_more_pairs_than_can_be_tried():
     many = np.arange(16.0)[:, None] * [10.0, 0.0]
     assert len(crossings(at(many), at(many + 2.0))) == 2**MOST_PAIRS - 2
+
+
+def test_mixtures_are_alike_unless_a_component_is_elsewhere():
+    assert alike(at(MEANS), at(MEANS + 0.3, order=[2, 0, 3, 1]))
+    assert not alike(at(MEANS), at(MEANS + np.array([[0, 0], [0, 0], [0, 0], [2, 0]])))
+
+
+def test_small_differences_are_not_told_apart():
+    """They follow the others: two pairs that differ a little make no crossing."""
+    assert crossings(at(MEANS), at(MEANS + np.array([[0.7, 0], [0, 0.7], [0, 0], [0, 0]]))) == []

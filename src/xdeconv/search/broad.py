@@ -7,8 +7,11 @@ together with what frees its component, as a whole mixture: many on few rows for
 rows, and the last ones, one after the other, by accelerated EM until one gains.
 
 Where that ends depends on the start: on Hipparcos' velocities 20 seeds ended at seven places up to 14 nats apart. So
-several parents are searched, each on a sample of its own, and the best is crossed with the others (:mod:`.crossing`)
-wherever it comes to: eight of ten seeds then end at one place, and the others within 2.5 nats of it.
+several parents are searched, each on a sample of its own. The best is crossed with the others (:mod:`.crossing`), and
+shaken: climbs that go away on a quarter of the rows and come back on all of them find places a few nats higher that
+differ in a component of 50 stars, which no trial on few rows can tell from chance. The second best does the same, until
+it has come as high; where it ends elsewhere, both are crossed. Of ten seeds that chose no setting nine then ended at
+one place, and one 4.4 nats below.
 
 So with rows whose noise is wider than what they are of: of 32 plain calls with noise of three and five widths, 3 ended
 2 to 11 nats below the best without broad trials, and none with them.
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -31,10 +35,11 @@ from ..system.progress import tell
 from ..system.threads import each
 from .aim import ANY, Aim
 from .contest import heat
-from .crossing import crossings
+from .crossing import alike, crossings
 from .moves import Found, Moves, applied
 from .passes import Climb
 from .pool import Pool
+from .single import agree
 from .splits import WAYS, ways_to_split
 from .sums import total_log_prob
 from .trials import Change, Effort, removals, try_merges
@@ -45,23 +50,16 @@ MOST_COMPONENTS = 16  # with more, trials of whole mixtures cost more than they 
 PARENTS = 4
 PARENT_ROWS = 10_000  # with 6,000, parents are too poor for what their crossings should have
 ROWS = 1 << 15  # at most, that mixtures are judged on
-HEATS = ((1, 5, 4), (6, 12, 1))  # times the rows of a sweep, EM passes, times the trials that race afterwards
-RACE, LAST = 20, 40  # passes of accelerated EM, of those that race and of the best of them: EM would need hundreds
-FINISH = 8  # trials that are followed to the end, two at a time
+HEATS = ((1, 4, 4), (6, 10, 1))  # of moves: times FEWER_ROWS, EM passes, times RACING that are left
+FIRST = 60  # passes of accelerated EM from a start, and of what a parent becomes on all rows
+LOOK, LOOKS = 10, 6  # passes between two looks at trials that race, and how many: EM would need hundreds
+CATCH_UP = 3.0  # times what its last passes gained that a trial may be behind
 GAIN = 0.5  # nats that a move must add
-
-
-@dataclass(frozen=True)
-class Care:
-    """How much a sweep looks at: ways to free a component, rows of its first heat, and trials that race."""
-
-    freed: int
-    rows: int
-    racing: int
-
-
-SWEEPS = (Care(5, 3_000, 4), Care(10, 4_000, 8))  # the second where the first finds nothing
-CROSSED = Care(0, 4_000, 6)  # of crossings
+SAME = 0.5  # nats: searches whose ends are no further apart have ended at one place
+FREED, FEWER_ROWS, RACING = 5, 3_000, 4  # ways to free a component, rows of the first heat, and trials that race
+CROSSED = 5, 12  # EM passes of each crossing on all rows, and how many race
+SHAKEN, PART = 8, 0.25  # climbs, and of the rows, that they go away on
+AWAY, BACK = 30, 20  # passes on those, and on all before climbs are looked at
 
 
 def fits(pool: Batch, k: int) -> bool:
@@ -114,10 +112,10 @@ def explore_broadly(
     rows, part = _some(pool, ROWS, rng, aim)
     start = starts(rows)
     begun = [start(number) for number in range(max(1, min(moves.starts, PARENTS)))]
-    search = _Broad(rows, moves, rng, part, options)
-    parents = search.parents(begun)
-    best = search.onward(parents[0], SWEEPS, [parent.climb.parameters for parent in parents[1:]])
-    if best.climb.value == -np.inf:
+    best = _Broad(rows.to(dtype=torch.float32), moves, rng, part, options).best(begun)
+    if best is None or not agree(best.climb.parameters, rows, part, options):
+        best = _Broad(rows, moves, rng, part, options).best(begun)
+    if best is None:
         return Found(begun[0], 0, 0.0, sound=bool(np.isfinite(total_log_prob(begun[0], rows, part, options))))
     return Found(best.climb.parameters, best.moved, (best.climb.value - best.began) / float(rows.total_weight()))
 
@@ -140,6 +138,31 @@ class _Broad:
     aim: Aim
     options: Options
 
+    def best(self, starts: list[Parameters]) -> Way | None:
+        """Where two searches end that share their parents, or what is crossed with both where that is not one place."""
+        parents = self.parents(starts)
+        others = [parent.climb.parameters for parent in parents[1:]]
+        best = self.line(parents[0], others)
+        for parent in parents[1:2]:
+            again = self.line(parent, others[1:], best.climb.value)
+            lower, best = sorted([again, best], key=lambda way: way.climb.value)
+            if not self._same(lower.climb, best.climb.value):
+                best = self.line(best, [lower.climb.parameters])
+        return best if best.climb.value > -np.inf else None
+
+    def line(self, way: Way, others: Sequence[Parameters], known: float = np.inf) -> Way:
+        """Further by crossings with others, by shaking and by moves, until none gains, or a known value is reached."""
+        return self.onward(way, (partial(self.crossed, others=others), self.shaken, self.moved), known)
+
+    def _same(self, climb: Climb, value: float) -> bool:
+        """Whether a climb has come as high, but for what is left to gain."""
+        return climb.value > value - SAME * self._nat
+
+    @property
+    def _nat(self) -> float:
+        """What a nat is in the unit of weights, which may be any."""
+        return float(self.batch.total_weight()) / self.batch.n
+
     def parents(self, starts: list[Parameters]) -> list[Way]:
         """Where searches of little care end, each from a start of its own and on a sample of its own, best first."""
         searches = [replace(self, rng=own) for own in self.rng.spawn(len(starts))]
@@ -150,62 +173,86 @@ class _Broad:
         """Where a search of little care on some of the rows ends, on all of them."""
         batch, aim = _some(self.batch, PARENT_ROWS, self.rng, self.aim)
         fewer = replace(self, batch=batch, aim=aim)
-        begun = self._climb(start).further(RACE + LAST)
-        way = fewer.onward(Way(fewer._climb(begun.parameters).further(1), 0, begun.value), SWEEPS[:1])
-        return way._replace(climb=self._climb(way.climb.parameters).further(RACE + LAST))
+        begun = self._climb(start).further(FIRST)
+        way = fewer.onward(Way(fewer._climb(begun.parameters).further(1), 0, begun.value), (fewer.moved,))
+        return way._replace(climb=self._climb(way.climb.parameters).further(FIRST))
 
-    def onward(self, way: Way, cares: Sequence[Care], others: Sequence[Parameters] = ()) -> Way:
-        """Further by crossings with others and by moves, until none gains however much care is taken."""
-        failed, untried = 0, bool(others)
+    def onward(self, way: Way, looks: Sequence[Callable[[Climb], Climb | None]], known: float = np.inf) -> Way:
+        """Further by what the first of some looks finds that gains, until none does or a known value is reached."""
         for sweep in range(self.moves.sweeps if way.climb.value > -np.inf else 0):
             tell(f"searching: sweep {sweep + 1} of at most {self.moves.sweeps}, moves so far: {way.moved}")
-            better = self._crossed(way.climb, others) if untried else None
-            better = better or self._moved(way.climb, cares[failed])
-            untried = bool(others) and better is not None
-            way, failed = (way, failed + 1) if better is None else (Way(better, way.moved + 1, way.began), failed)
-            if failed == len(cares):
+            if self._same(way.climb, known):
                 break
+            better = next((better for look in looks if (better := look(way.climb)) is not None), None)
+            if better is None:
+                break
+            way = Way(better, way.moved + 1, way.began)
         return way
 
-    def _crossed(self, best: Climb, others: Sequence[Parameters]) -> Climb | None:
+    def crossed(self, best: Climb, others: Sequence[Parameters]) -> Climb | None:
         """The best of the crossings with others, if it gains."""
         made = [trial for other in others for trial in crossings(best.parameters, other)]
-        return self.best_of(_stacked(made), best, CROSSED) if made else None
+        if not made:
+            return None
+        passes, racing = CROSSED
+        return self._gaining(heat(_stacked(made), self._grouped(self.batch), passes, racing, self.aim), best)
 
-    def _moved(self, best: Climb, care: Care) -> Climb | None:
+    def shaken(self, best: Climb) -> Climb | None:
+        """Where climbs end that begin where a part of the rows leads, or what is crossed with them, if it gains."""
+        searches = [replace(self, rng=own) for own in self.rng.spawn(SHAKEN)]
+        climbs = self._each(searches, lambda search: search.shake(best))
+        return self._raced(climbs, best) or self.crossed(best, [climb.parameters for climb in climbs])
+
+    def shake(self, best: Climb) -> Climb:
+        """The climb from where a part of the rows leads."""
+        rows, aim = _some(self.batch, int(PART * self.batch.n), self.rng, self.aim)
+        away = Climb.of(best.parameters, rows, aim, self.options).further(AWAY)
+        return self._climb(away.parameters).further(BACK)
+
+    def moved(self, best: Climb) -> Climb | None:
         """The best of the moves, if it gains."""
-        return self.best_of(self._trials(best.parameters, care), best, care)
-
-    def best_of(self, trials: Parameters, best: Climb, care: Care) -> Climb | None:
-        """The first of the most promising trials (g, k, ...) that gains; None where none does."""
+        trials = self._trials(best.parameters)
         for times, passes, kept in HEATS:
-            rows, part = _some(self.batch, times * care.rows, self.rng, self.aim)
-            trials = heat(trials, self._grouped(rows), passes, kept * care.racing, part)
-        race = self._side_by_side([self._climb(Parameters(*trial)) for trial in zip(*trials, strict=True)], RACE)
-        least = best.value + GAIN * float(self.batch.total_weight()) / self.batch.n
-        for first in range(0, min(FINISH, len(race)), 2):
-            last = self._side_by_side(race[first : first + 2], LAST)[0]
-            if last.value > least and self._enough_rows(last.parameters):
-                return last
-        return None
+            rows, part = _some(self.batch, times * FEWER_ROWS, self.rng, self.aim)
+            trials = heat(trials, self._grouped(rows), passes, kept * RACING, part)
+        return self._gaining(trials, best)
+
+    def _gaining(self, trials: Parameters, best: Climb) -> Climb | None:
+        """The best of the trials (g, k, ...), if it gains."""
+        return self._raced([self._climb(Parameters(*trial)) for trial in zip(*trials, strict=True)], best)
+
+    def _raced(self, climbs: list[Climb], best: Climb) -> Climb | None:
+        """The best of the climbs that are the first to arrive higher, each as long as it may still do so."""
+        least = best.value + GAIN * self._nat
+        arrived: list[Climb] = []
+        for _ in range(LOOKS):
+            climbs = [climb for climb in climbs if not alike(climb.parameters, best.parameters)]
+            if arrived or not climbs:
+                break
+            before, climbs = climbs, self._each(climbs, lambda climb: climb.further(LOOK))
+            arrived = [climb for climb in climbs if climb.arrived and self._counts(climb, least)]
+            climbs = [now for now, then in zip(climbs, before, strict=True) if _hopeful(now, then, least)]
+        arrived = arrived or [climb for climb in climbs if self._counts(climb, least)]
+        return max(arrived, key=lambda climb: climb.value, default=None)
+
+    def _counts(self, climb: Climb, least: float) -> bool:
+        """Whether a climb is high enough, and each component has enough rows, or it shrinks onto single ones."""
+        fewest = self.batch.n * float(climb.parameters.log_weights.exp().min())
+        return climb.value > least and fewest >= 2 * (climb.parameters.d + 1)
 
     def _climb(self, parameters: Parameters) -> Climb:
         return Climb.of(parameters, self.batch, self.aim, self.options)
 
-    def _side_by_side(self, climbs: list[Climb], most: int) -> list[Climb]:
-        """Climbs after at most so many passes more, a thread each, the highest first."""
-        return sorted(self._each(climbs, lambda climb: climb.further(most)), key=lambda climb: -climb.value)
-
     def _each(self, items: list[S], function: Callable[[S], T]) -> list[T]:
         return each(items, function) if self.batch.device.type == "cpu" else [function(item) for item in items]
 
-    def _trials(self, parameters: Parameters, care: Care) -> Parameters:
+    def _trials(self, parameters: Parameters) -> Parameters:
         """Whole mixtures (g, k, ...), each with one component split and another freed."""
         moves, k = self.moves, parameters.k
         pool = Pool.of(parameters, self._grouped(self.batch), self.aim, self.options)
         effort = Effort(moves.screening, moves.screen_rows, 0, self.aim.in_trial())
         merges = try_merges(pool.near_pairs(moves.pairs), parameters, pool, effort, self.rng)
-        freed = sorted(merges + removals(parameters, pool), key=lambda change: -change.gain)[: care.freed]
+        freed = sorted(merges + removals(parameters, pool), key=lambda change: -change.gain)[:FREED]
         ways = ways_to_split(parameters, pool.near([(c,) for c in range(k)]), self.rng)
         ways = Parameters(*(part.flatten(0, 1) for part in ways))
         ways = self.aim.in_trial().begun(ways, parameters.covariances)
@@ -216,9 +263,11 @@ class _Broad:
     def _grouped(self, batch: Batch) -> kernels.RowsForGroups:
         return kernels.for_groups(batch, batch.d, self.options)
 
-    def _enough_rows(self, parameters: Parameters) -> bool:
-        """Whether each component has enough rows, or it shrinks onto single ones."""
-        return self.batch.n * float(parameters.log_weights.exp().min()) >= 2 * (parameters.d + 1)
+
+def _hopeful(now: Climb, before: Climb, least: float) -> bool:
+    """Whether a climb may still come so high."""
+    gained = max(now.value - before.value, 0.0)
+    return not now.arrived and now.value + CATCH_UP * gained > least
 
 
 def _stacked(trials: Sequence[Parameters]) -> Parameters:

@@ -13,7 +13,7 @@ from ..kernels.options import DEFAULT, Options
 from ..kernels.parameters import Parameters
 from ..kernels.sight import NOISES, sight_of
 from ..methods import EM
-from ..methods.accelerated import Accelerated, AcceleratedState
+from ..methods.accelerated import DOUBLE, SINGLE, Accelerated, AcceleratedState
 from ..methods.em import EMState, all_weights
 from ..rows.batch import Batch
 from .aim import ANY, Aim
@@ -55,7 +55,8 @@ class Climb:
     @classmethod
     def of(cls, parameters: Parameters, batch: Batch, aim: Aim = ANY, options: Options = DEFAULT) -> Climb:
         """The climb that begins at some parameters."""
-        method = Accelerated(EM(prior=aim.prior, covariance=aim.covariance))
+        rounding = SINGLE if batch.dtype == torch.float32 else DOUBLE
+        method = Accelerated(EM(prior=aim.prior, covariance=aim.covariance), rounding)
         method = method.through(sight_of(batch.rows(slice(0, NOISES)), options))
         return cls(batch, aim, options, method, method.begun(_begun(method.em, parameters, batch)))
 
@@ -68,6 +69,11 @@ class Climb:
             stats = sums(state.parameters(), self.batch, self.aim, self.options)
             state = self.method.update(state, stats, float(stats.rows))
         return replace(self, state=state)
+
+    @property
+    def arrived(self) -> bool:
+        """Whether next to nothing is left to gain."""
+        return self.method.left(self.state) < LEFT
 
     @property
     def value(self) -> float:
