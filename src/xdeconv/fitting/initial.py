@@ -214,9 +214,7 @@ def fit_gaussian(batch: Batch) -> Mixture:
     assert batch.projection is not None
     seen = (~batch.x.isnan()).double()
     R, x = batch.projection * seen[:, None], batch.x.nan_to_num(0.0)
-    seen_of = torch.linalg.pinv(
-        torch.einsum("pdn,pen->de", R, R), hermitian=True
-    )  # lstsq gives other bits now and then
+    seen_of = torch.linalg.pinv(torch.einsum("pdn,pen->de", R, R), hermitian=True)  # lstsq: other bits at times
     center = seen_of @ torch.einsum("pdn,pn->d", R, x)[:, None]
     off = seen * (x - torch.einsum("pdn,d->pn", R, center[:, 0]))
     size = float(off.square().sum()) / max(float(R.square().sum()), 1e-300)
