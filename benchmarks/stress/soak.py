@@ -11,7 +11,8 @@ import logging
 import os
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -56,7 +57,23 @@ class Seen:
 
 def part(folder: Path, arguments: argparse.Namespace) -> tuple[list[list[str]], list[str]]:
     """Every task in turn until the minutes are over; a round that they cut off is left out of the table."""
-    logging.getLogger("xdeconv").setLevel(logging.CRITICAL)
+    with silent():
+        return _part(folder, arguments)
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """Nothing is told of fits that are cancelled or in trouble."""
+    log = logging.getLogger("xdeconv")
+    before = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+
+
+def _part(folder: Path, arguments: argparse.Namespace) -> tuple[list[list[str]], list[str]]:
     desk = Desk(arguments.device, arguments.rows or ROWS[arguments.device], folder)
     seen, end, number = Seen(), time.monotonic() + 60 * arguments.minutes, 0
     while time.monotonic() < end:
