@@ -69,7 +69,9 @@ def section(found: dict) -> str:
     ]
     about = f"`python -m benchmarks.kernels.gpu_dimensions` on {results.describe(found['machine'])}"
     how = "Full noise, all sums, no skipping, 64 components, 2^17 rows (2^15 above 32 dimensions)."
-    return "\n\n".join([about, how, results.table(head, rows)])
+    left = [str(d) for d in sorted(EVERY) if d not in lines["float32"]]
+    ended = [f"The run ended by its limit of seconds before d = {', '.join(left)}."] if left else []
+    return "\n\n".join([about, how, *ended, results.table(head, rows)])
 
 
 def _cells(lines: dict[str, dict[int, Line]], d: int) -> list[str]:

@@ -213,6 +213,14 @@ def test_fewer_dimensions_need_fewer_lanes(d, lanes):
     assert Layout.of(d // 4, 4, H200).lanes == lanes
 
 
+def test_pairs_larger_than_shared_memory_go_another_way(monkeypatch, anywhere, device):
+    p = problem(n=3, k=2, d=128, seed=97)
+    assert tiles.fits(p.batch(device=device))
+    monkeypatch.setattr(tiles, "memory_of", lambda device: Memory(65536, 65536, 40))  # of an older GPU
+    assert not tiles.fits(p.batch(device=device))
+    assert large._compiled(*p.parameters(), p.batch(device=device)) is None
+
+
 @pytest.mark.parametrize("size", [4, 8])
 def test_every_layout_fits_in_shared_memory(size):
     for blocks in range(3, 33):

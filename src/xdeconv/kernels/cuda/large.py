@@ -16,7 +16,7 @@ from ...rows.batch import Batch, packed_size
 from ..joint import constant, with_prior
 from ..options import Options
 from ..stats import Stats
-from . import compiling, lines, registers
+from . import compiling, lines, registers, tiles
 from .densities import NEGLIGIBLE
 from .filled import SIDE, Components, Rows
 from .lines import Lines
@@ -105,18 +105,20 @@ def _pairs_of(log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Ba
     if batch.shared:
         return Whitened.of(log_weights, means, covariances, batch)
     if batch.projection is None and compiling.compiles(batch.device):
-        return _compiled(log_weights, means, covariances, batch)
+        found = _compiled(log_weights, means, covariances, batch)
+        if found is not None:
+            return found
     return Blocks.of(log_weights, means, covariances, batch, launch)
 
 
-def _compiled(log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch) -> Pairs:
-    """By CUDA C, in the way that is fastest in so many dimensions."""
+def _compiled(log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch) -> Pairs | None:
+    """By CUDA C, in the way that is fastest in so many dimensions; not where a pair does not fit in shared memory."""
     if registers.fits(batch):
         return Registers.of(log_weights, means, covariances, batch)
     form = lines.form_for(batch)
     if form is not None:
         return Lines.of(log_weights, means, covariances, batch, form)
-    return Tiles.of(log_weights, means, covariances, batch)
+    return Tiles.of(log_weights, means, covariances, batch) if tiles.fits(batch) else None
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -82,6 +83,7 @@ class Lines:
         G = sums[:, : self.d, : self.d]
         return sums[:, : self.d, self.dim], (G + G.mT) / 2
 
+    @cached_property
     def _covariances(self) -> Tensor:
         """V packed (k, size), filled up to whole blocks."""
         a, b = torch.tril_indices(self.dim, self.dim, device=self.rows.x.device)
@@ -96,7 +98,7 @@ class Lines:
 
     def _launch(self, name: str, tasks: int, first: list[Argument], last: list[Argument]) -> None:
         """Run a kernel over tasks; between the first and the last arguments it reads components and rows."""
-        arguments = [*first, self.components.means, self._covariances(), *self.rows.read(), *last]
+        arguments = [*first, self.components.means, self._covariances, *self.rows.read(), *last]
         shared = self.form.shared(self.dim, self.rows.x.element_size())
         kernel_for(name, self.dim, self.form, self.rows)(max(1, min(tasks, TASKS * self._blocks)), shared, arguments)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -52,6 +53,7 @@ class Registers:
         G[:, a, b] = G[:, b, a] = sums[:, d:]
         return sums[:, :d], G
 
+    @cached_property
     def _covariances(self) -> Tensor:
         """V packed (k, d (d + 1) / 2)."""
         a, b = torch.tril_indices(self.d, self.d, device=self.rows.x.device)
@@ -60,7 +62,7 @@ class Registers:
     def _launch(self, name: str, tasks: int, shared: int, first: list[Argument], last: list[Argument]) -> None:
         """Run a kernel over tasks; between the first and the last arguments it reads components and rows."""
         blocks = max(1, min(tasks, TASKS * warps_on(self.rows.x.device)))
-        arguments = [*first, self.components.means, self._covariances(), *self.rows.read(), *last]
+        arguments = [*first, self.components.means, self._covariances, *self.rows.read(), *last]
         kernel_for(name, self.d, self.rows)(blocks, shared, arguments)
 
 

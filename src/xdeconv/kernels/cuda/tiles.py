@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -111,6 +112,7 @@ class Tiles:
         G[:, I, J] = tiles
         return G.transpose(2, 3).reshape(k, SIDE * blocks, SIDE * blocks)[:, : self.d, : self.d]
 
+    @cached_property
     def _covariances(self) -> Tensor:
         """V as tiles (k, tiles, 4, 4) on and below the diagonal."""
         k, blocks = len(self.components.means), self.layout.blocks
@@ -120,13 +122,18 @@ class Tiles:
     def _launch(self, name: str, tasks: int, first: list[Argument], last: list[Argument]) -> None:
         """Run a kernel over tasks; between the first and the last arguments it reads components and rows."""
         blocks = max(1, min(tasks, TASKS * self.layout.warps))
-        arguments = [*first, self.components.means, self._covariances(), *self.rows.read(), *last]
+        arguments = [*first, self.components.means, self._covariances, *self.rows.read(), *last]
         kernel_for(name, self.layout, self.rows)(blocks, self.layout.shared, arguments)
 
 
 def layout_for(batch: Batch) -> Layout:
     """How pairs of the rows of a batch lie in shared memory."""
     return Layout.of(-(-batch.p // SIDE), batch.x.element_size(), memory_of(batch.device))
+
+
+def fits(batch: Batch) -> bool:
+    """Whether a pair of the rows of a batch fits in the shared memory of their device."""
+    return layout_for(batch).warps > 0
 
 
 def kernel_for(name: str, layout: Layout, rows: Rows) -> Kernel:
