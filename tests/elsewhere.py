@@ -1,4 +1,7 @@
-"""A GPU of pretence: tensors on the CPU that say they are on a GPU, and refuse to meet those that do not."""
+"""A GPU of pretence: tensors on the CPU that say they are on a GPU, and refuse to meet those that do not.
+
+It also refuses what adds in the order in which threads come, as index_add_ does on a GPU: other bits every time.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 GPU = torch.device("cuda", 0)
+UNORDERED = ("index_add", "scatter_add", "scatter_reduce", "index_reduce")
 
 
 class Elsewhere(Tensor):
@@ -74,6 +78,8 @@ def dispatched(function: Any, args: tuple, kwargs: dict) -> Any:
     copies = "_to_copy" in str(function) or "copy_" in str(function)
     if there and not copies and any(not isinstance(t, Elsewhere) and t.ndim > 0 for t in tensors):
         raise RuntimeError(f"{function}: expected all tensors to be on the same device, found cuda:0 and cpu")
+    if there and any(name in str(function) for name in UNORDERED):
+        raise RuntimeError(f"{function}: gives other bits every time on a GPU")
     device = kwargs.get("device")
     target = there if device is None else torch.device(device).type == "cuda"
     if device is not None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..rows.batch import Batch
+from .grouped import grouped_sum
 from .groups import Groups, GroupSums
 from .joint import constant, density, with_prior
 from .options import DEFAULT, Options
@@ -122,8 +123,8 @@ def accumulate_groups(
         r = torch.where(log_joint == -torch.inf, 0.0, (log_joint - log_prob[:, None]).exp()).double() * weight[:, None]
         outer = w[..., :, None] * w[..., None, :] - M
         sums = [r, r[..., None] * w, r[..., None, None] * outer]
-        loglik.index_add_(0, whose, weight * log_prob.double())
-        total.index_add_(0, whose, torch.cat([part.flatten(1).double() for part in sums], 1))
+        loglik += grouped_sum(weight * log_prob.double(), whose, g)
+        total += grouped_sum(torch.cat([part.flatten(1).double() for part in sums], 1), whose, g)
     q, on_means, on_covariances = total.split([m, m * d, m * d * d], dim=1)
     totals = torch.stack([groups.weight.sum().to(device), loglik.sum()])
     packed = torch.cat([totals, *(part.reshape(-1) for part in (q, on_means, on_covariances))])

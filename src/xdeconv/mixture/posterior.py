@@ -12,6 +12,7 @@ from scipy.special import chdtrc
 from torch import Tensor
 
 from .. import kernels
+from ..kernels.grouped import grouped_sum
 from ..kernels.parameters import Parameters
 from ..rows import checks
 from ..rows.batch import Batch
@@ -121,10 +122,10 @@ class Posterior:
         r, kept, n = refuse_undefined(weights, first)[i, j].to(b.dtype), torch.tensor(self._kept), chunk.n
         keep = kept.to(b.device)
         b, B = b[:, keep], B[:, keep][:, :, keep]
-        mean = b.new_zeros(n, len(keep)).index_add_(0, i, r[:, None] * b)
+        mean = grouped_sum(r[:, None] * b, i, n)
         away = b - mean[i]
         spread = r[:, None, None] * (B + away[:, :, None] * away[:, None, :])
-        covariance = b.new_zeros(n, len(keep), len(keep)).index_add_(0, i, spread)
+        covariance = grouped_sum(spread, i, n)
         return where.means_out(mean, kept).numpy(), where.covariances_out(covariance, kept).numpy()
 
     def marginal(self, coordinates: Sequence[Coordinate]) -> Posterior:

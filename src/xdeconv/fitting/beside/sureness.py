@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...kernels.grouped import grouped_sum
 from ...kernels.options import Options
 from ...methods import EM, Prior
 from ...methods.chart import Chart
@@ -54,8 +55,7 @@ def _weights(workspace: Workspace, inflation: Inflated) -> list[float]:
         if len(inflation.values) == 1:
             return weight_of(batch)[:1]
         weight = torch.ones(batch.n, dtype=torch.float64) if batch.weight is None else batch.weight.double()
-        total = torch.zeros(len(inflation.values), dtype=torch.float64, device=batch.device)
-        return total.index_add_(0, inflation.group_of(batch), weight.to(batch.device))
+        return grouped_sum(weight.to(batch.device), inflation.group_of(batch), len(inflation.values))
 
     return workspace.summed(workspace.train, count, len(inflation.values)).tolist()
 
