@@ -163,6 +163,8 @@ def test_refusals():
         xd.check(np.zeros((0, 2)), TRUTH)
     with pytest.raises(ValueError, match=r"row 0 \(and .* more\) would not have been kept"):
         xd.check(X, TRUTH.with_(selection=xd.Cut("a", above=10.0)), noise=NOISE)
+    with pytest.raises(ValueError, match="names columns, which rows without a table do not have"):
+        xd.check(X, TRUTH, noise=NOISE, by=["G"])
     with pytest.raises(ValueError, match="bins"):
         xd.check(X, TRUTH, noise=NOISE, bins=0)
 
@@ -170,7 +172,7 @@ def test_refusals():
 # Values and errors that hang together
 
 
-def stars(n=4000, parallax_error=0.3, seed=3):
+def stars(n=4000, parallax_error=0.3, seed=3, quoted=1.0):
     """Velocities of a known density: noise across the sky grows with the velocity, that of the radial one does not."""
     truth = xd.Mixture(
         [0.7, 0.3],
@@ -188,20 +190,45 @@ def stars(n=4000, parallax_error=0.3, seed=3):
     for name, true in (("pmra", v[:, 0]), ("pmdec", v[:, 1])):
         table[name] = true * table["parallax"] / xd.sky.KM_S + rng.normal(size=n) * table[f"{name}_error"]
     table["parallax"] = table["parallax"] + rng.normal(size=n) * table["parallax_error"]
+    table["parallax_error"] *= quoted
     radial = v[:, 2] + rng.normal(size=n) * table["radial_velocity_error"]
     table["radial_velocity"] = np.where(rng.uniform(size=n) < 0.5, radial, np.nan)
     return truth, xd.open(table, ["U", "V", "W"], derive="velocities")
 
 
+ACROSS = ["velocity towards east", "velocity towards north"]
+
+
+def test_velocities_are_judged_by_noise_that_does_not_depend_on_them():
+    """Rows with large errors are those with large velocities, in which no model holds: a factor of 28 was found."""
+    truth, source = stars(10_000)
+    for predicted in (False, True):
+        assert texts(source, truth, predicted=predicted) == dict.fromkeys(
+            [*ACROSS, "radial velocity"], "errors and model are right"
+        )
+    east = xd.check(source, truth, by=["radial_velocity_error"]).verdicts[0]
+    assert {group.quantity for group in east.groups} == {f"error of {ACROSS[0]} at 33.1 km/s", "radial_velocity_error"}
+    assert [group.rows for group in east.groups] == [2000] * 10
+
+
+def test_parallax_errors_that_are_too_small_are_named_by_velocities():
+    truth, source = stars(20_000, parallax_error=1.2, quoted=0.5)
+    found = xd.check(source, truth)
+    for verdict in found.verdicts[:2]:
+        assert "errors are too small by about a factor of 2." in verdict.text or "1.9" in verdict.text
+        assert abs(verdict.errors.factor - 2.0) < 4 * verdict.errors.standard_error < 1.0
+    assert found.verdicts[2].text == "errors and model are right"
+
+
 def test_errors_that_depend_on_the_values_are_not_blamed():
-    """Rows with large errors are those with large values there: a factor of 28 explains nothing."""
-    truth, source = stars()
-    found = texts(source, truth)
-    assert list(found) == ["velocity towards east", "velocity towards north", "radial velocity"]
-    for name in list(found)[:2]:
-        assert "no factor on errors explains" in found[name]
-        assert "all rows together agree" in found[name]
-    assert found["radial velocity"] == "errors and model are right"
+    """Arrays do not tell how their noise depends on the values."""
+    truth, source = stars(10_000)
+    rows = source.load().batch
+    for predicted in (False, True):
+        for verdict in xd.check(rows, truth, predicted=predicted).verdicts[:2]:
+            assert "no factor on errors explains" in verdict.text
+            assert "all rows together agree" in verdict.text
+            assert (verdict.errors, verdict.widths) == (None, None)
 
 
 def test_a_magnitude_whose_error_grows_with_it_is_not_blamed():

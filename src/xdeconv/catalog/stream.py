@@ -92,6 +92,14 @@ class CatalogSource(Source):
     def has_log_prior(self) -> bool:
         return bool(self.recipe.log_prior)
 
+    def with_noise_at(self, value: float) -> CatalogSource | None:
+        """The same rows with the noise of values that are all this one, where they are made in a way that tells it."""
+        made = [transform.with_noise_at(value) for transform in self.recipe.transforms]
+        if not any(made):
+            return None
+        transforms = tuple(new or old for new, old in zip(made, self.recipe.transforms, strict=True))
+        return replace(self, recipe=replace(self.recipe, transforms=transforms))
+
     def grouped(self, grouping: Grouping) -> CatalogSource:
         """The same rows with the groups that a column makes."""
         finding.require((grouping.name,), self.table.columns, self.table.name)

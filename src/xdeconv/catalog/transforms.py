@@ -78,6 +78,10 @@ class Transform(ABC):
         """The inputs that one output depends on."""
         return self.inputs
 
+    def with_noise_at(self, value: float) -> Transform | None:
+        """The same with the slopes that outputs would have at one value; None where they depend on more than it."""
+        return None
+
     def directions(self, columns: Columns) -> Array:
         """What takes the features to the values: (values, features, n)."""
         raise NotImplementedError(f"{type(self).__name__} is not a projection")

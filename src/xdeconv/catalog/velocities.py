@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,7 @@ class SpaceVelocity(Transform):
     inputs: tuple[str, ...] = NAMES[0]
     outputs: tuple[str, ...] = OUTPUTS
     units: tuple[str, ...] = ("km/s", "km/s", "km/s")
+    noise_at: float | None = None  # a velocity across the sky that noise is computed at, instead of each star's own
     projected = True
     views = ("velocity towards east", "velocity towards north", "radial velocity")
 
@@ -62,10 +63,15 @@ class SpaceVelocity(Transform):
         outputs: list[tuple[Array, Mapping[str, Any]]] = []
         for motion in motions[:2]:
             value = np.where(lost, np.nan, KM_S * columns[motion] / parallax)
-            outputs.append((value, {motion: KM_S / parallax, name: -value / parallax}))
+            moving = value if self.noise_at is None else self.noise_at
+            outputs.append((value, {motion: KM_S / parallax, name: -moving / parallax}))
         if len(motions) == 2:
             return [*outputs, (np.full(len(parallax), np.nan), {})]
         return [*outputs, (np.where(lost, np.nan, columns[motions[2]]), {motions[2]: np.ones(len(parallax))})]
+
+    def with_noise_at(self, value: float) -> SpaceVelocity:
+        """The same with the noise of stars that all move at one velocity along each axis across the sky."""
+        return replace(self, noise_at=value)
 
     def directions(self, columns: Columns) -> Array:
         """East, north and outwards at each position as matrices (3, 3, n) over (U, V, W)."""

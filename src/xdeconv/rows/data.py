@@ -119,6 +119,21 @@ class Source(Readable):
         """
         return StandardizedSource(self, shift, scale, device, dtype)
 
+    def with_noise_at(self, value: float) -> Source | None:
+        """The same rows with the noise that they would have if all their values were one.
+
+        Parameters
+        ----------
+        value : float
+            The value.
+
+        Returns
+        -------
+        Source or None
+            By default None: noise is not known to depend on the values.
+        """
+        return None
+
     def held(self) -> Source:
         """The rows in memory where that is the better place for them; by default they stay a stream.
 

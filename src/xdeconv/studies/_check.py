@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 from scipy.special import ndtri
 from scipy.stats import kstest
 
@@ -23,10 +22,11 @@ from ..plot.calibrating import pit
 from ..rows.batch import Batch
 from ..rows.data import ArraySource, Source
 from ..system.threads import small_algebra
+from .drawing import drawn
 from .scales import Scale, scales
+from .sizes import Sizes
 
 Array = np.ndarray
-ROWS = 50_000  # rows that are enough to tell: more are sampled
 SURE = 1e-3  # p-value below which something is off
 SIZE = 0.02  # a factor nearer to 1 is not worth a word
 NEARER = 0.5  # a factor that leaves more than so much of a misfit does not explain it
@@ -64,11 +64,13 @@ class Verdict:
         Of Kolmogorov and Smirnov's test that the probabilities are uniform.
     errors, widths : Scale or None
         The factor by which errors, and widths of components, would have to grow; None where there are no errors, where
-        the two cannot be told apart, and where rows were selected by a function, or beside a background.
+        the two cannot be told apart or explain nothing, and where rows were selected by a function, or beside a
+        background.
     text : str
         One line.
     groups : tuple of Group
-        The same by the size of the errors, and by what was asked for.
+        The same by the size of the errors, and by what was asked for. Errors that grow with the value in a way that is
+        known, as those of velocities across the sky do, are taken at one value for all rows.
     """
 
     coordinate: str
@@ -102,7 +104,7 @@ def check(
     mixture: Mixture,
     coordinates: Sequence[Coordinate] | None = None,
     *,
-    by: Mapping[str, Any] | None = None,
+    by: Mapping[str, Any] | Sequence[str] | None = None,
     bins: int = BINS,
     noise: Any = None,
     error: Any = None,
@@ -121,8 +123,8 @@ def check(
         The fit.
     coordinates : sequence of str or int, optional
         Which coordinates; all by default.
-    by : mapping, optional
-        {name: values (n,)}: quantities that rows are also grouped by, such as a magnitude.
+    by : mapping or sequence of str, optional
+        {name: values (n,)}: quantities that rows are also grouped by, such as a magnitude; or names of columns.
     bins : int, default 5
         Groups of each quantity, of as many rows each.
     noise : array-like, optional
@@ -160,32 +162,20 @@ def check(
     if bins < 1:
         raise ValueError(f"bins must be at least 1, got {bins!r}")
     asked = grouped_data(mixture.asked_rows(data, noise, projection, error=error), None, mixture)[0]
-    views = asked.views if isinstance(asked, Source) else None
-    if isinstance(asked, Source) and by is None:
-        asked = asked.sample(ROWS, seed)
-    batch = mixture.batch(asked)
+    views, units = (asked.views, asked.units) if isinstance(asked, Source) else (None, None)
+    batch, columns = drawn(mixture, asked, by, seed)
     if batch.n == 0:
         raise ValueError("there are no rows to check by")
     choose_selection(None, mixture, ArraySource(batch), mixture.labels, mixture.background)
     refuse_all_rejected(mixture.selection, ArraySource(batch))
-    columns = {name: _column(name, values, batch.n) for name, values in (by or {}).items()}
-    if batch.n > ROWS:
-        some = np.sort(np.random.default_rng(seed).permutation(batch.n)[:ROWS])
-        batch, columns = batch.rows(torch.from_numpy(some)), {name: values[some] for name, values in columns.items()}
+    sizes = Sizes.of(mixture, asked, lambda source: drawn(mixture, source, by, seed)[0], batch)
     named = batch.projection is None
     chosen = mixture.indices(range(mixture.d) if coordinates is None else coordinates) if named else range(batch.p)
     names = (mixture.labels if named else views) or [f"x{a}" for a in range(batch.p)]
-    judged = _Rows(mixture, batch, columns, bins, predicted)
+    judged = _Rows(mixture, batch, sizes, columns, bins, predicted, units or mixture.units)
     with small_algebra():
         u = pit(mixture, batch, predicted=predicted)
         return Check(tuple(_verdict(judged, a, names[a], u[:, a]) for a in chosen))
-
-
-def _column(name: str, values: Any, n: int) -> Array:
-    array = np.asarray(values, dtype=np.float64)
-    if array.shape != (n,):
-        raise ValueError(f"by={name!r} has shape {array.shape} and there are {n} rows")
-    return array
 
 
 @dataclass(frozen=True)
@@ -194,44 +184,57 @@ class _Rows:
 
     mixture: Mixture
     batch: Batch
+    sizes: Sizes
     columns: Mapping[str, Array]
     bins: int
     predicted: bool
+    units: Sequence[str] | None
 
     def scales(self, a: int, seen: Array) -> tuple[Scale | None, Scale | None]:
         """The factors on errors and on widths; None where each value is judged by the others of its row."""
-        return (None, None) if self.predicted else scales(self.mixture, self.batch, a, seen)
+        return (None, None) if self.predicted else scales(
+            self.mixture, self.batch, a, seen, self.sizes.slope(a)
+        )  # fmt: skip
 
     def scaled(self, a: int, errors: float, widths: float) -> Array:
         """The probability of less than value ``a`` (n,) with errors and widths times these factors."""
         wide, V = self.mixture.widened(self.batch), widths**2 * self.mixture.covariances
         noise = None if wide.noise is None else errors**2 * wide.noise
-        return pit(replace(self.mixture, covariances=V, inflation=None), replace(wide, noise=noise))[:, a]
+        scaled = replace(self.mixture, covariances=V, inflation=None)
+        return pit(scaled, replace(wide, noise=noise), predicted=self.predicted)[:, a]
 
 
 def _verdict(rows: _Rows, a: int, name: str, u: Array) -> Verdict:
     seen = np.isfinite(u)
     if not seen.any():
         return Verdict(name, 0, np.nan, np.nan, None, None, "no row shows it", ())
-    sd = np.sqrt(rows.mixture.widened(rows.batch).covariance().diagonal(dim1=1, dim2=2)[:, a].expand(len(u)).numpy())
+    sd = rows.sizes.deviations[:, a]
     test = kstest(u[seen], "uniform")
     f, g = rows.scales(a, seen)
-    groups = _groups(f"error of {name}", sd, u, rows.bins) if len(np.unique(sd[seen])) > 1 else []
-    p_value, explained = float(test.pvalue), not _off(f) or _explained(rows, a, f, g, groups, sd)
+    by = rows.sizes.named(name, a, rows.units)
+    groups = _groups(by, sd, u, rows.bins) if len(np.unique(sd[seen])) > 1 else []
+    p_value, explained = float(test.pvalue), _explained(rows, a, f, g, groups, sd)
     groups += [group for by, values in rows.columns.items() for group in _groups(by, values, u, rows.bins)]
     noisy = bool((sd[seen] > 0).any())
+    if not explained:
+        f = g = None
     text = _said(f, g, p_value, groups, noisy) if explained else _hang_together(name, p_value)
     return Verdict(name, int(seen.sum()), float(test.statistic), p_value, f, g, text, tuple(groups))
 
 
 def _explained(rows: _Rows, a: int, f: Scale | None, g: Scale | None, groups: Sequence[Group], sd: Array) -> bool:
-    """Whether factors bring rows of small and of large errors nearer to the model, each by themselves.
+    """Whether factors on errors can bring rows of small and of large errors nearer to the model, each by themselves.
 
-    They do not where errors depend on the values, as those of velocities across the sky do: |v| sigma / parallax. Then
-    rows of large errors are those of large values, and factors of 13 and 28 were found for errors that were right.
+    They cannot where errors depend on the values. Then rows of large errors are those of large values: factors of 13
+    and 28 were found for errors that were right, and rows of small errors are spread less than if they had none.
     """
     if not groups or rows.mixture.selection is not None:  # what a cut keeps depends on the errors in any case
         return True
+    if not _off(f):
+        narrow = [group.sd < 1 and group.p_value * len(groups) < SURE for group in groups]
+        exact = _groups("", sd, rows.scaled(a, 0.0, 1.0), rows.bins) if any(narrow) else []
+        still = [group.sd < 1 and group.p_value * len(groups) < SURE for group in exact]
+        return not any(before and after for before, after in zip(narrow, still, strict=False))
     u = rows.scaled(a, 1.0 if f is None else f.factor, 1.0 if g is None else g.factor)
     after = _groups("", sd, u, rows.bins)
     nearer = max(group.statistic for group in after) < NEARER * max(group.statistic for group in groups)

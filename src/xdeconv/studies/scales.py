@@ -5,6 +5,8 @@ sum_i log sum_j alpha_j N(x_i | m_j, g^2 V_j + f^2 S_i) is highest near f = g = 
 errors, or components of different widths, tell the two apart. A background stays as it is. Rows that were cut have
 densities given that they were kept: each component's counts as much as lies between the edges of the other coordinates
 that are cut, given the value, and all together as much as they keep. Edges are those of the errors as quoted.
+Where noise depends on the value x, the density is dF/dx (:mod:`xdeconv.studies.sizes`): each component's counts
+1 - (x - m_j) f^2 S'(x) / 2 T_j times.
 """
 
 from __future__ import annotations
@@ -42,14 +44,19 @@ class Scale:
     p_value: float
 
 
-def scales(mixture: Mixture, quoted: Batch, a: int, seen: Array) -> tuple[Scale | None, Scale | None]:
+def scales(
+    mixture: Mixture, quoted: Batch, a: int, seen: Array, slope: Array | None = None
+) -> tuple[Scale | None, Scale | None]:
     """The factors on errors and on widths of value ``a``, each with the other free, by the rows that are ``seen`` (n,).
 
-    None where they cannot be told apart, or where the density of selected rows is not known.
+    ``slope`` (n,) is of the noise by the value. None where the two cannot be told apart, or where the density of
+    selected rows, or that of a background behind noise which depends on the value, is not known.
     """
     rows = torch.from_numpy(np.flatnonzero(seen))
+    if slope is not None and (mixture.selection is not None or mixture.background is not None):
+        return None, None
     if mixture.selection is None:
-        loglik, noisy = _plain(mixture, quoted.rows(rows), a)
+        loglik, noisy = _plain(mixture, quoted.rows(rows), a, None if slope is None else slope[seen])
     elif isinstance(mixture.selection, Cuts) and mixture.background is None:
         rows = rows[:: -(-len(rows) // CUT_ROWS)]
         loglik, noisy = _cut(mixture, mixture.selection, quoted.rows(rows), a)
@@ -58,7 +65,7 @@ def scales(mixture: Mixture, quoted: Batch, a: int, seen: Array) -> tuple[Scale 
     return _told(loglik, torch.tensor([noisy, bool((mixture.covariances > 0).any())]))
 
 
-def _plain(mixture: Mixture, quoted: Batch, a: int) -> tuple[Loglik, bool]:
+def _plain(mixture: Mixture, quoted: Batch, a: int, slope: Array | None) -> tuple[Loglik, bool]:
     """The log-likelihood by the logarithms of both factors, and whether there are errors."""
     batch = mixture.widened(quoted)
     log_weights, means, V = mixture.scaled()
@@ -68,12 +75,16 @@ def _plain(mixture: Mixture, quoted: Batch, a: int) -> tuple[Loglik, bool]:
     else:
         R = batch.projection[a].T.double()
         m, v = R @ means.T, torch.einsum("nd,kde,ne->nk", R, V, R)
-    away, beside = (batch.x[a].double()[:, None] - m) ** 2, _beside(mixture, quoted, a)
+    away, beside = batch.x[a].double()[:, None] - m, _beside(mixture, quoted, a)
+    grows = None if slope is None else away * torch.from_numpy(slope)[:, None] / 2
 
     def loglik(logs: Tensor) -> Tensor:
         T = (2 * logs[1]).exp() * v + (2 * logs[0]).exp() * S[:, None]
-        each = (log_weights - 0.5 * (away / T + T.log() + LOG_2PI)).logsumexp(1)
-        return (each if beside is None else torch.logaddexp(each, beside)).sum()
+        each = log_weights - 0.5 * (away**2 / T + T.log() + LOG_2PI)
+        if grows is not None:
+            each = each + (1 - (2 * logs[0]).exp() * grows / T).clamp(min=LEAST).log()
+        density = each.logsumexp(1)
+        return (density if beside is None else torch.logaddexp(density, beside)).sum()
 
     return loglik, bool((S > 0).any())
 
