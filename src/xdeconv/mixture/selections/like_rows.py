@@ -48,12 +48,15 @@ def smoothed(groups: Groups, y: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def places(groups: Groups, m: int) -> Tensor:
-    """Which of a sequence of draws is which (m n): those of a group follow each other, and fill space evenly."""
+    """Which of a sequence of draws is which (m n): those of a row follow each other, and those of a group.
+
+    Each m of them, a power of two, fill space evenly; every count-th would lie in one corner of it.
+    """
     counts = (groups.rows >= 0).sum(1)
     place = torch.empty(m, int(counts.sum()), dtype=torch.int64, device=groups.rows.device)
     first = 0
     for rows, count in zip(groups.rows, counts.tolist(), strict=True):
-        place[:, rows[:count]] = first + torch.arange(m * count, device=rows.device).view(m, count)
+        place[:, rows[:count]] = first + torch.arange(m * count, device=rows.device).view(count, m).T
         first += m * count
     return place.flatten()
 
