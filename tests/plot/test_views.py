@@ -72,6 +72,22 @@ def test_a_field_of_a_degree_fills_the_picture():
     assert mesh.norm.vmin < mesh.norm.vmax
 
 
+@pytest.mark.parametrize(
+    "pair", [("xi", "eta"), ("RA", "DEC"), ("RA_ICRS", "DE_ICRS"), ("phi1", "phi2"), ("GLON", "GLAT")]
+)
+def test_positions_are_known_by_the_names_that_catalogues_and_transforms_give(pair):
+    field = DEGREE.with_(labels=pair)
+    assert plot.sky(field, bins=10).get_xlabel() == f"{pair[0]} [deg]"
+    assert suited_kind(field, 0) == "sky"
+
+
+def test_other_names_of_positions_are_asked_for():
+    with pytest.raises(ValueError, match="--coordinates LONGITUDE,LATITUDE; the model has 'a', 'b'"):
+        plot.sky(DEGREE.with_(labels=("a", "b")))
+    with pytest.raises(ValueError, match="the model has 0, 1"):
+        plot.sky(DEGREE.with_(labels=None))
+
+
 def test_a_spot_on_the_whole_sky_has_a_scale():
     """What used to be 'Invalid vmin or vmax'."""
     ax = plot.new_axes(subplot_kw={"projection": "mollweide"})

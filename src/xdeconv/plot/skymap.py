@@ -15,7 +15,11 @@ from .axes import Array, Given, at, new_axes, rows_of, scatter, some, thin, unit
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-POSITIONS = (("ra", "dec"), ("l", "b"), ("ecl_lon", "ecl_lat"), ("ra_deg", "dec_deg"))
+# What catalogues call longitudes and latitudes, and what is made by tangent, galactic and rotation; in lower case.
+POSITIONS = (
+    ("ra", "dec"), ("l", "b"), ("ecl_lon", "ecl_lat"), ("ra_deg", "dec_deg"), ("ra_icrs", "de_icrs"),
+    ("raj2000", "dej2000"), ("glon", "glat"), ("elon", "elat"), ("phi1", "phi2"), ("xi", "eta"),
+)  # fmt: skip
 SQUARE_DEGREES = (180 / np.pi) ** 2
 RANGE = 1e3  # of densities, from the darkest to the brightest
 FIELD = 60.0  # degrees: what is smaller is drawn by itself
@@ -45,7 +49,8 @@ def sky(
     mixture : Mixture
         The density of the true values.
     coordinates : sequence of str or int, optional
-        A longitude and a latitude in degrees or the model's unit; by default ra and dec, or l and b.
+        A longitude and a latitude in degrees or the model's unit; by default those with known names:
+        ra and dec, l and b, xi and eta, phi1 and phi2, ...
     ax : matplotlib.axes.Axes, optional
         Where to draw the whole sky: an axes of the projection "mollweide"; a new figure by default.
     data : array-like (n, d), table or Batch, optional
@@ -153,11 +158,15 @@ def _positions(mixture: Mixture, coordinates: Sequence[Coordinate] | None) -> Se
         if isinstance(coordinates, str) or len(coordinates) != 2:
             raise ValueError(f"give a longitude and a latitude, by label or index, got {coordinates!r}")
         return coordinates
-    labels = mixture.labels or ()
-    for pair in POSITIONS:
-        if set(pair) <= set(labels):
-            return pair
-    raise ValueError(f"which coordinates are longitude and latitude? The model has {list(labels) or 'no labels'}")
+    labels = {label.lower(): label for label in mixture.labels or ()}
+    for longitude, latitude in POSITIONS:
+        if longitude in labels and latitude in labels:
+            return labels[longitude], labels[latitude]
+    names = ", ".join(map(repr, mixture.labels or range(mixture.d)))
+    raise ValueError(
+        "which coordinates are longitude and latitude? Say coordinates=[LONGITUDE, LATITUDE], or --coordinates "
+        f"LONGITUDE,LATITUDE; the model has {names}"
+    )
 
 
 def _degrees(mixture: Mixture, coordinate: int) -> float:
