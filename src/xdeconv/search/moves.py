@@ -24,7 +24,6 @@ from .aim import ANY, Aim
 from .passes import em_passes, shared
 from .pool import Pool
 from .splits import WAYS
-from .sums import total_log_prob
 from .trials import Change, Effort, removals, try_merges, try_splits
 
 FEWEST_SWEEPS = 8
@@ -125,15 +124,15 @@ class Search:
     def run(self, parameters: Parameters) -> Found:
         """Sweep until no move gains, a fresh look at every component included."""
         self.rows = kernels.for_groups(self.batch, parameters.d, self.options)
-        loglik = total_log_prob(parameters, self.batch, self.aim, self.options)
-        if not np.isfinite(loglik):
+        pool = self._pool(parameters)
+        if not np.isfinite(pool.loglik):
             return Found(parameters, 0, 0.0, sound=False)
-        first = value = self._value(parameters, loglik)
+        first = value = self._value(parameters, pool)
         moved = 0
         for sweep in range(self._sweeps()):
             tell(f"searching: sweep {sweep + 1} of at most {self._sweeps()}, moves so far: {moved}")
             fresh = not self.splits
-            chosen = self._sweep(parameters)
+            chosen = self._sweep(parameters, pool)
             if not chosen and fresh:
                 break
             if not chosen:
@@ -141,9 +140,10 @@ class Search:
                 continue
             touched = {c for split, merge in chosen for c in (*split.old, *merge.old)}
             after = em_passes(applied(parameters, chosen), self.batch, self.moves.passes, self.aim, self.options)
-            better = self._value(after, total_log_prob(after, self.batch, self.aim, self.options))
+            then = self._pool(after)
+            better = self._value(after, then)
             if better - value > self._least(parameters) / 10:
-                parameters, value, moved = after, better, moved + len(chosen)
+                parameters, pool, value, moved = after, then, better, moved + len(chosen)
                 self._forget(touched, parameters)
             else:
                 self.barren |= {split.old[0] for split, _ in chosen}
@@ -151,9 +151,12 @@ class Search:
                     break
         return Found(parameters, moved, (value - first) / self._weight())
 
-    def _sweep(self, parameters: Parameters) -> list[tuple[Change, Change]]:
+    def _pool(self, parameters: Parameters) -> Pool:
+        return Pool.of(parameters, self.rows, self.aim, self.options)
+
+    def _sweep(self, parameters: Parameters, pool: Pool) -> list[tuple[Change, Change]]:
         """Bring trials up to date, and choose the moves that gain most together."""
-        pool, moves = Pool.of(parameters, self.rows, self.aim, self.options), self.moves
+        moves = self.moves
         effort = Effort(moves.screening, moves.screen_rows, moves.polishing, self.aim)
         pairs, order = _candidates(parameters, pool, self.moves)
         stale = [c for c in order if c not in self.splits]
@@ -164,9 +167,9 @@ class Search:
         freed = [self.merges[pair] for pair in pairs] + removals(parameters, pool)
         return pair_up(usable, freed, max(1, round(self.moves.share * parameters.k)), self._least(parameters))
 
-    def _value(self, parameters: Parameters, value: float) -> float:
-        """Penalised log-likelihood of the pool, from its log-likelihood; NaN counts as the worst."""
-        value += float(self.aim.log_density(parameters))
+    def _value(self, parameters: Parameters, pool: Pool) -> float:
+        """Penalised log-likelihood of the pool; NaN counts as the worst."""
+        value = pool.loglik + float(self.aim.log_density(parameters))
         sound = not bool(torch.linalg.cholesky_ex(parameters.covariances).info.any())
         return value if np.isfinite(value) and sound else -np.inf
 

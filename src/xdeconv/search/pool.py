@@ -22,6 +22,7 @@ from .aim import ANY, Aim
 from .sums import log_joint, log_prob
 
 MATTERS = 1e-3  # responsibility: a row with less is not near a component
+NOTHING = -80.0  # log of a responsibility: exp of less is no normal float32, which takes a CPU forty times as long
 CHUNK_PAIRS = {"cpu": 1 << 17, "cuda": 1 << 23}  # whose densities are held at a time: in a core's cache, or on a GPU
 
 
@@ -70,6 +71,11 @@ class Pool:
     def total(self) -> float:
         """Weight of all rows."""
         return float(self.weight.sum())
+
+    @property
+    def loglik(self) -> float:
+        """Weighted log-likelihood of all rows."""
+        return float(self.weight @ self.log_prob)
 
     @cached_property
     def overlap(self) -> np.ndarray:
@@ -122,7 +128,7 @@ class _Seen(NamedTuple):
     def of(cls, log_joint: Tensor, weight: Tensor, whole: Tensor | None) -> _Seen:
         """From the densities (n, k) of all pairs, and those of rows (n,) where they are not the sums of pairs."""
         largest = log_joint.amax(1, keepdim=True) if whole is None else whole[:, None]
-        r = (log_joint - torch.where(largest.isinf(), 0.0, largest)).float().exp_()
+        r = (log_joint - torch.where(largest.isinf(), 0.0, largest)).float().clamp_(min=NOTHING).exp_()
         total = r.sum(1, keepdim=True) if whole is None else torch.ones_like(r[:, :1])
         r /= total
         w = weight.to(r)
