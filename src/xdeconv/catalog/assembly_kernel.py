@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import carray, njit, types
 from numba.extending import intrinsic
 
-from ..kernels.cpu.keeping import kept
+from ..system.keeping import kept
 
 BLOCK = 512  # rows of a block
 SINGLE, DOUBLE, CONSTANT = 0, 1, 2  # kinds of lines

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from ..kernels.cpu.keeping import kept
+from ..system.keeping import kept
 
 Array = np.ndarray
 QUARTER, REST = math.pi / 2, 6.123233995736766e-17  # the right angle in two floats

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import njit, types
 
-from ...kernels.cpu.keeping import kept
+from ...system.keeping import kept
 
 if TYPE_CHECKING:
     import pyarrow as pa

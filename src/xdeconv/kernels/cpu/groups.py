@@ -14,10 +14,10 @@ import numpy as np
 from numba import njit, types
 
 from ...rows.batch import Batch
+from ...system.keeping import kept
 from ..groups import Groups
 from . import scratch
 from .blocks import Blocked
-from .keeping import kept
 from .kinds import Kind
 from .lanes import VECTOR_BYTES
 from .loops import _call

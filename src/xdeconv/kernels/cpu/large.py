@@ -15,8 +15,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from ...system.keeping import kept
 from .blocks import BLOCK, Blocked
-from .keeping import kept
 from .lanes import ADDRESS, INDEX, Lanes
 from .moments import prepared, seen
 from .panels import SIDE, Pair, Variables, Writer

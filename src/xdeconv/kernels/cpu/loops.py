@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-from .keeping import kept
+from ...system.keeping import kept
 from .lanes import VECTOR_BYTES
 from .scratch import LEVELS, LOG_JOINT, LOG_PROB, PATTERNS, SUMS, WINDOW, signature
 from .tiles import (  # fmt: skip

@@ -24,11 +24,11 @@ from numba import njit, types
 from torch import Tensor
 
 from ...rows.batch import Batch
+from ...system.keeping import kept
 from ...system.threads import threads, together
 from ..options import Options
 from ..parameters import Factors
 from ..stats import Stats
-from .keeping import kept
 from .merge import InOrder
 from .tiles import say_compiling
 

@@ -22,9 +22,9 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from ...system.checksums import checksum
+from ...system.keeping import kept
 from ...system.progress import tell
 from . import pairs as numba_pairs
-from .keeping import kept
 from .kinds import TILE, Kind, Unrolled
 from .lanes import ADDRESS, Emitter, Lanes, WideEmitter
 from .pairs import Load

@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from xdeconv.kernels.cpu.keeping import kept
+from xdeconv.system.keeping import kept
 
 NOWHERE = textwrap.dedent("""
     import logging
