@@ -22,6 +22,7 @@ from .chart import Chart
 from .contract import Method, State
 from .em import EM, EMState, restored
 from .fixed import Fixed
+from .lbfgs import direction_of
 from .prior import Prior
 from .structures import FULL, Sight, Structure, ThroughNoise
 
@@ -332,17 +333,8 @@ def _window(state: AcceleratedState) -> float:
 
 
 def _direction(state: AcceleratedState) -> Tensor:
-    """The gradient times the inverse curvature of the last steps (the two loops of L-BFGS)."""
+    """The gradient times the inverse curvature of the steps that are remembered."""
     learnt = int(state.progress.learnt)
     if learnt == 0:
         return state.gradient
-    S, Y = state.steps[-learnt:], state.changes[-learnt:]
-    inner = (S * Y).sum(1)
-    v, used = state.gradient, []
-    for s, y, sy in zip(S.flip(0), Y.flip(0), inner.flip(0), strict=True):
-        used.append((s @ v) / sy)
-        v = v - used[-1] * y
-    v = v * (inner[-1] / (Y[-1] @ Y[-1])).clamp(min=1.0)  # complete data hold no less information than these
-    for s, y, sy, a in zip(S, Y, inner, reversed(used), strict=True):
-        v = v + (a - (y @ v) / sy) * s
-    return v
+    return direction_of(state.gradient, state.steps[-learnt:], state.changes[-learnt:])

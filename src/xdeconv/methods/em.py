@@ -17,9 +17,9 @@ from .contract import Method, State
 from .fixed import Fixed, refuse_other_kinds, share_among_free
 from .prior import Prior
 from .schedule import Schedule, at_epoch, checked_schedule
+from .step import ROUNDING, step_of, takes
 from .structures import FULL, Covariances, LowRank, Structure, as_structure
 
-ROUNDING = 2.0**-51
 SMALLEST = 1e-300
 DRIFT = 1e-9  # of the sum of weights
 
@@ -248,6 +248,8 @@ def moved_in_frame(V: Tensor, share: Tensor, stats: Stats, held: Tensor | None) 
     positive semi-definite; where rounding has made it otherwise, a bound of that rounding is added. A singular V, which
     has no factor, is updated as V + s V G V - delta delta^T.
     """
+    if held is None and takes(V):
+        return step_of(V, share, stats.g, stats.G)
     L, failed = torch.linalg.cholesky_ex(V)
     eye = torch.eye(V.shape[-1], dtype=V.dtype, device=V.device)
     sound, s = (failed == 0)[:, None, None], share[:, None, None]

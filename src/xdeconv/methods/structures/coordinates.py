@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ...kernels.parameters import Factors
+from .relative import covariances_at, gradient_at
 
 LEAST = 0.05  # of the information on a factor: a factor that explains nothing holds none
 
@@ -85,11 +86,16 @@ class LogCholesky(Coordinates):
 
     def at(self, y: Tensor) -> tuple[Tensor, Factors | None]:
         """V = L C C^T L^T."""
+        if self.among == "all":
+            return covariances_at(self.factors, *self._whole(y)), None
         L = self.factors @ self._relative(y)
         return L @ L.mT, None
 
     def gradient(self, y: Tensor, G: Tensor, free: Tensor) -> Tensor:
         """L^T G L C, times C on the diagonal."""
+        if self.among == "all":
+            on_entries = gradient_at(self.factors, *self._whole(y), G)
+            return (on_entries * free[:, None] / self._root()).reshape(-1)
         C = self._relative(y)
         on_entries = self.factors.mT @ G @ self.factors @ C
         diagonal = on_entries.diagonal(dim1=1, dim2=2) * C.diagonal(dim1=1, dim2=2) * free[:, None]
@@ -120,6 +126,10 @@ class LogCholesky(Coordinates):
         a, b = self._triangle()
         ratio = torch.where(a == b, 2.0**0.5, 1.0).to(self.information.dtype)
         return ratio * (self.information.sum().sqrt() if self.among == "tied" else self.information.sqrt()[:, None])
+
+    def _whole(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """The entries of each component (k, d (d + 1) / 2), and the least that the diagonal may have (k, d)."""
+        return self.unscaled(y).view(len(self.factors), -1), torch.zeros_like(self.factors[:, 0])
 
     def _triangle(self) -> tuple[Tensor, Tensor]:
         d = self.factors.shape[1]

@@ -9,6 +9,7 @@ short.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from ...kernels.parameters import Factors
 from .coordinates import Coordinates
+from .relative import covariances_at, gradient_at
 
 Sight = Callable[[Tensor], Tensor]
 """From covariances (k, d, d) to the mean information of a row on each mean (k, d, d): V^-1 without noise."""
@@ -73,18 +75,12 @@ class ThroughNoise(Coordinates):
 
     def at(self, y: Tensor) -> tuple[Tensor, Factors | None]:
         """V = B C C^T B^T."""
-        L = self.basis @ self._relative(y)
-        return L @ L.mT, None
+        return covariances_at(self.basis, self._entries(y), self._least()), None
 
     def gradient(self, y: Tensor, G: Tensor, free: Tensor) -> Tensor:
         """B^T G B C, times C on the diagonal."""
-        C = self._relative(y)
-        on_entries = self.basis.mT @ G @ self.basis @ C
-        widths = C.diagonal(dim1=1, dim2=2)
-        diagonal = on_entries.diagonal(dim1=1, dim2=2) * torch.where(widths > self._least(), widths, 0.0)
-        a, b = _triangle(C)
-        entries = torch.where(a == b, diagonal[:, a], on_entries[:, a, b]) * free[:, None]
-        return (entries / self.roots).reshape(-1)
+        on_entries = gradient_at(self.basis, self._entries(y), self._least(), G)
+        return (on_entries * free[:, None] / self.roots).reshape(-1)
 
     def most(self, y: Tensor) -> Tensor:
         """The largest logarithm of a width, as a part of what makes it as wide as noise, or what is added to one."""
@@ -95,19 +91,16 @@ class ThroughNoise(Coordinates):
 
     def strayed(self, y: Tensor) -> bool:
         """Whether a width has all but vanished: its logarithm would hide what is to be gained if it grew again."""
-        return bool((self._relative(y).diagonal(dim1=1, dim2=2) < VANISHED).any())
+        a, b = _triangle(self.basis)
+        return bool((self._entries(y)[:, a == b] < math.log(VANISHED)).any())
 
     def unscaled(self, y: Tensor) -> Tensor:
         """The entries of C below its diagonal, and logarithms on it."""
-        return (y.view_as(self.roots) / self.roots).reshape(-1)
+        return self._entries(y).reshape(-1)
 
-    def _relative(self, y: Tensor) -> Tensor:
-        """C (k, d, d)."""
-        a, b = _triangle(self.basis)
-        entries = self.unscaled(y).view_as(self.roots)
-        C = torch.zeros_like(self.basis)
-        C[:, a, b] = torch.where(a == b, torch.maximum(entries.exp(), self._least()[:, a]), entries)
-        return C
+    def _entries(self, y: Tensor) -> Tensor:
+        """The same for each component (k, d (d + 1) / 2)."""
+        return y.view_as(self.roots) / self.roots
 
     def _least(self) -> Tensor:
         """The least that C may have on its diagonal (k, d), which the anchor itself has not reached."""

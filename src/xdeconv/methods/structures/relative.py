@@ -1,0 +1,106 @@
+"""Covariances B C C^T B^T and the gradient on C, compiled: C are log-Cholesky factors relative to an anchor's B.
+
+Their entries (k, d (d + 1) / 2) are those of the lower triangle, row by row, logarithms on its diagonal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import torch
+from numba import njit, types
+from torch import Tensor
+
+from ...system.keeping import kept
+
+
+def covariances_at(B: Tensor, entries: Tensor, least: Tensor) -> Tensor:
+    """B C C^T B^T (k, d, d) of bases (k, d, d); C has at least ``least`` (k, d) on its diagonal."""
+    V = torch.empty(B.shape, dtype=torch.float64)
+    _compiled()[0](*_read(B, entries, least), V.numpy())
+    return V.to(B.device)
+
+
+def gradient_at(B: Tensor, entries: Tensor, least: Tensor, G: Tensor) -> Tensor:
+    """B^T G B C for the entries of C (k, d (d + 1) / 2), on the diagonal times C, and 0 where C is at its least."""
+    out = torch.empty(entries.shape, dtype=torch.float64)
+    _compiled()[1](*_read(B, entries, least, G), out.numpy())
+    return out.to(B.device)
+
+
+def _read(*tensors: Tensor) -> list[np.ndarray]:
+    return [t.detach().cpu().contiguous().numpy() for t in tensors]
+
+
+@cache
+def _compiled() -> tuple[Callable[..., None], Callable[..., None]]:
+    matrices, lines = types.float64[:, :, ::1], types.float64[:, ::1]
+    at = types.void(matrices, lines, lines, matrices)
+    gradient = types.void(matrices, lines, lines, matrices, lines)
+    return (
+        kept(lambda keep: njit(at, nogil=True, cache=keep, error_model="numpy")(_covariances)),
+        kept(lambda keep: njit(gradient, nogil=True, cache=keep, error_model="numpy")(_gradient)),
+    )
+
+
+def _covariances(B, entries, least, V):  # type: ignore[no-untyped-def]
+    k, d, _ = B.shape
+    C, L = np.zeros((d, d)), np.empty((d, d))
+    for j in range(k):
+        _factor(entries[j], least[j], C)
+        for a in range(d):
+            for b in range(d):
+                value = 0.0
+                for c in range(b, d):
+                    value += B[j, a, c] * C[c, b]
+                L[a, b] = value
+        for a in range(d):
+            for b in range(a + 1):
+                value = 0.0
+                for c in range(d):
+                    value += L[a, c] * L[b, c]
+                V[j, a, b] = V[j, b, a] = value
+
+
+def _gradient(B, entries, least, G, out):  # type: ignore[no-untyped-def]
+    k, d, _ = B.shape
+    C, GB, H = np.zeros((d, d)), np.empty((d, d)), np.empty((d, d))
+    for j in range(k):
+        _factor(entries[j], least[j], C)
+        for a in range(d):
+            for b in range(d):
+                value = 0.0
+                for c in range(d):
+                    value += G[j, a, c] * B[j, c, b]
+                GB[a, b] = value
+        for a in range(d):
+            for b in range(d):
+                value = 0.0
+                for c in range(d):
+                    value += B[j, c, a] * GB[c, b]
+                H[a, b] = value
+        at = 0
+        for a in range(d):
+            for b in range(a + 1):
+                value = 0.0
+                for c in range(b, d):
+                    value += H[a, c] * C[c, b]
+                if a == b:
+                    value *= C[a, a] if C[a, a] > least[j, a] else 0.0
+                out[j, at] = value
+                at += 1
+
+
+@njit(nogil=True, error_model="numpy")
+def _factor(entries, least, C):  # type: ignore[no-untyped-def]
+    """Write C (d, d), whose upper triangle is zero."""
+    at = 0
+    for a in range(len(C)):
+        for b in range(a):
+            C[a, b] = entries[at]
+            at += 1
+        width = np.exp(entries[at])
+        C[a, a] = least[a] if width < least[a] else width  # NaN stays NaN
+        at += 1
