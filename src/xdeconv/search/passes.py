@@ -19,6 +19,7 @@ from ..rows.batch import Batch
 from .aim import ANY, Aim
 from .sums import sums
 
+RESOLVED = 2.0**-18  # of a variance, by which float32 tells a covariance from one that is singular
 LEFT = 0.1  # nats: a climb ends with less to gain
 ROUNDING = 1e-9  # of weights: less was left by no background
 
@@ -31,14 +32,31 @@ def em_passes(
     state = _begun(method, parameters, batch)
     for _ in range(count):
         stats = sums(Parameters(*state.parameters()), batch, aim, options)
-        state = method.update(state, stats, float(stats.rows))
+        after = method.update(state, stats, float(stats.rows))
+        state = after if batch.dtype == torch.float64 else _resolved(after, state)
     return Parameters(*state.parameters())
+
+
+def _resolved(after: EMState, before: EMState) -> EMState:
+    """The state with covariances that float32 can factor: a component that has all but collapsed ruins a search.
+
+    The sums of its rows are wrong by as much as they are large, and then the likelihood of every row is NaN.
+    """
+    if after.factors is not None:
+        return after
+    V = after.covariances
+    V = V + torch.diag_embed(RESOLVED * V.diagonal(dim1=-2, dim2=-1))
+    lost = torch.linalg.cholesky_ex(V).info > 0
+    return replace(after, covariances=torch.where(lost[:, None, None], before.covariances, V))
 
 
 def _begun(method: EM, parameters: Parameters, batch: Batch) -> EMState:
     """The state of EM that stands for parameters, and for what they leave to a background."""
     weights = all_weights(parameters.log_weights, batch.background is not None)
-    seen = torch.zeros((), dtype=torch.float64, device=parameters.means.device)
+    seen = torch.zeros(
+        (),
+        dtype=torch.float64,
+    )
     return method.moved(EMState(weights, *parameters[1:], seen), parameters)
 
 
