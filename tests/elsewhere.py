@@ -47,8 +47,12 @@ class Machine(TorchFunctionMode):
         kwargs = kwargs or {}
         if function is Tensor.cpu:
             return _inner(args[0])
+        if function is Tensor.tolist:
+            return _inner(args[0]).tolist()
         if function is Tensor.to:
             return moved(args[0], args[1:], kwargs)
+        if function is torch.nn.functional.one_hot:  # which makes tensors of its own, inside
+            return Elsewhere(function(_inner(args[0]), *args[1:]))
         if _is_gpu(kwargs.get("device")):
             made = function(*args, **kwargs | {"device": "cpu"})
             return made if isinstance(made, Elsewhere) else Elsewhere(made)
@@ -73,7 +77,9 @@ def _is_gpu(device: Any) -> bool:
 
 def dispatched(function: Any, args: tuple, kwargs: dict) -> Any:
     """One operation of torch: on the tensors' numbers, if all of them are in one place."""
-    tensors = [t for t in tree_flatten((args, kwargs))[0] if isinstance(t, Tensor)]
+    indexed = any(name in str(function) for name in ("aten.index.Tensor", "aten.index_put"))
+    met = (args[0], args[2:]) if indexed else (args, kwargs)  # indices may be on the CPU
+    tensors = [t for t in tree_flatten(met)[0] if isinstance(t, Tensor)]
     there = any(isinstance(t, Elsewhere) for t in tensors)
     copies = "_to_copy" in str(function) or "copy_" in str(function)
     if there and not copies and any(not isinstance(t, Elsewhere) and t.ndim > 0 for t in tensors):

@@ -90,7 +90,7 @@ def _epochs(desk: Desk, resumed: FitState | None) -> Iterator[FitState]:
             desk.state = replace(desk.state, finished=finished(desk.workspace, desk.learner, desk.state))
             if desk.state.finished and desk.workspace.single and not desk.workspace.agrees_in_double(desk.learner):
                 _recover(desk, NumericalTrouble("the likelihood is too coarse"))
-                parameters = desk.workspace.method.mixture(desk.learner).tensors(plan.device)
+                parameters = desk.workspace.method.mixture(desk.learner).tensors(desk.workspace.home)
                 desk.learner = desk.workspace.method.moved(desk.learner, parameters)
                 desk.state = replace(desk.state, finished=False, learner=_saved(plan, desk.learner))
             done = desk.state.finished
@@ -166,7 +166,7 @@ def _draw(desk: Desk) -> None:
     desk.workspace, desk.state = drawn(desk.workspace, desk.learner, desk.state)
     if desk.workspace.plan.batch_rows is None:
         method = desk.workspace.method
-        desk.learner = method.moved(desk.learner, method.mixture(desk.learner).tensors(desk.workspace.plan.device))
+        desk.learner = method.moved(desk.learner, method.mixture(desk.learner).tensors(desk.workspace.home))
 
 
 def _copied(learner: Any) -> dict[str, torch.Tensor]:

@@ -44,11 +44,11 @@ def explored(workspace: Workspace, restart: int) -> tuple[Mixture, int | None]:
 
     def starts(rows: Batch) -> Callable[[int], Parameters]:
         make = _starts(workspace, ArraySource(rows), seed)
-        return lambda number: Parameters(*make(seed + 31 * number).tensors(plan.device))
+        return lambda number: Parameters(*make(seed + 31 * number).tensors())
 
     rng = np.random.default_rng([seed, 1])
     best = explore(pool, plan.components, starts, plan.moves, rng, _aim(workspace, pool, carried), plan.options)
-    best = from_first(best.on("cpu"), plan.device)
+    best = from_first(best, plan.device)
     if not best.sound:
         return made_by_first(lambda: _plain_start(workspace, seed), plan.device), None
     return _as_mixture(best.parameters, workspace), best.moved
@@ -60,7 +60,7 @@ def _from_given(workspace: Workspace, given: Mixture) -> tuple[Mixture, int | No
     if plan.moves is None or plan.components == 1:
         return given, None
     rng = np.random.default_rng([plan.seed, 1])
-    result = _found(workspace, Parameters(*given.tensors(plan.device)), workspace.carried.of(given), rng)
+    result = _found(workspace, Parameters(*given.tensors()), workspace.carried.of(given), rng)
     if not result.moved or not result.sound:
         return given, 0
     return workspace.carried.of(given).put_on(_as_mixture(result.parameters, workspace)), result.moved
@@ -96,7 +96,7 @@ def searched(workspace: Workspace, parameters: Parameters, numbers: Tensor, stat
     plan = workspace.plan
     assert plan.moves is not None
     rng = np.random.default_rng([plan.seed, state.restart, state.epoch, 2])
-    return _found(workspace, parameters, workspace.carried.at(numbers), rng).on(plan.device)
+    return _found(workspace, parameters.to("cpu"), workspace.carried.at(numbers), rng).on(workspace.home)
 
 
 def _found(workspace: Workspace, parameters: Parameters, carried: Carried, rng: np.random.Generator) -> Found:
@@ -105,7 +105,7 @@ def _found(workspace: Workspace, parameters: Parameters, carried: Carried, rng: 
     assert plan.moves is not None
     search = Search(pool, plan.moves, rng, _aim(workspace, pool, carried), plan.options)
     result = search.run(parameters) if plan.selection is None else _given_selection(workspace, search, parameters)
-    return from_first(result.on("cpu"), plan.device)
+    return from_first(result, plan.device)
 
 
 def _given_selection(workspace: Workspace, search: Search, parameters: Parameters) -> Found:
@@ -119,7 +119,8 @@ def _given_selection(workspace: Workspace, search: Search, parameters: Parameter
         return nothing
     result = replace(search, batch=whole).run(parameters)
     every = [some if tails is None else tails.expanded(some) for some in (parameters, result.parameters)]
-    scores = [score_of(search.batch, some, plan.options, tails, selected=selected)[0] for some in every]
+    there = [some.to(search.batch.device) for some in every]
+    scores = [score_of(search.batch, some, plan.options, tails, selected=selected)[0] for some in there]
     return result if result.moved and scores[1] > scores[0] else nothing
 
 

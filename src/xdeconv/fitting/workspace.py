@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..kernels.parameters import Parameters
 from ..kernels.sight import NOISES, sight_of
 from ..kernels.stats import Stats
 from ..methods import Method, Prior, State
@@ -107,6 +108,11 @@ class Workspace:
         return background, None if plan.selection is None else plan.selection.transformed(-shift / scale, 1 / scale)
 
     @property
+    def home(self) -> torch.device:
+        """Where the method's state is: of full passes on the CPU, where an update takes no launches."""
+        return torch.device("cpu") if self.steps is None else self.plan.device
+
+    @property
     def single(self) -> bool:
         """Whether numbers are float32."""
         return self.dtype == torch.float32
@@ -131,14 +137,16 @@ class Workspace:
         """The state after one pass, and the mean log-likelihood that the pass met; minibatches tell each state."""
         if self.steps is None:
             k, d = self.plan.components, self.raw.dim
-            numbers, factors, now = state.numbers(), state.factors, self.carried.at(state.numbers())
+            numbers, factors, there = state.numbers(), state.factors, self.plan.device
+            now = self.carried.at(numbers)
             work = partial(
-                stats_of, parameters=state.parameters(), options=self.plan.options, factors=factors, tails=now.tails,
-                inflation=now.inflation, selected=self.selected,
+                stats_of, parameters=Parameters(*state.parameters()).to(there), options=self.plan.options,
+                factors=None if factors is None else factors.to(there), tails=now.tails, inflation=now.inflation,
+                selected=self.selected,
             )  # fmt: skip
             extra, heavy, all_of_G = len(numbers), now.tails is not None, factors is None or len(numbers) > 0
             unseen = self.selected is not None
-            packed = self.summed(self.train, work, Stats.size(k, d, extra, heavy, unseen))
+            packed = self.summed(self.train, work, Stats.size(k, d, extra, heavy, unseen)).to(self.home)
             whole = Stats(packed, k, d, heavy or all_of_G, extra, heavy, unseen)
             return self.method.update(state, whole, self.total), float(whole.loglik / whole.seen)
         self.steps.begin()
@@ -157,8 +165,8 @@ class Workspace:
 
     def begun(self, mixture: Mixture) -> Any:
         """The method's state that stands for a mixture in the frame."""
-        state, numbers = self.method.init(mixture, self.plan.device), self.carried.of(mixture).numbers
-        return self.method.with_numbers(state, numbers.to(self.plan.device)) if len(numbers) else state
+        state, numbers = self.method.init(mixture, self.home), self.carried.of(mixture).numbers
+        return self.method.with_numbers(state, numbers.to(self.home)) if len(numbers) else state
 
     def mixture(self, state: Any) -> Mixture:
         """The mixture in the frame that the method's state stands for."""

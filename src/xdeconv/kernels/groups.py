@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -68,6 +68,10 @@ class GroupSums:
     stats: Stats
     loglik: Tensor
     m: int
+
+    def to(self, device: torch.device | str) -> GroupSums:
+        """The same sums on a device."""
+        return replace(self, stats=self.stats.to(device), loglik=self.loglik.to(device))
 
     @property
     def q(self) -> Tensor:

@@ -92,3 +92,7 @@ class Factors(NamedTuple):
     def covariances(self) -> Tensor:
         """V (k, d, d)."""
         return self.loadings @ self.loadings.mT + torch.diag_embed(self.own)
+
+    def to(self, device: torch.device | str) -> Factors:
+        """The same on a device."""
+        return Factors(self.loadings.to(device), self.own.to(device))

@@ -31,11 +31,12 @@ def mean_information(covariances: Tensor, batch: Batch, options: Options = DEFAU
     stands at the mean has w = 0, so that G is minus the sum of M: with means and rows at 0, all components at once.
     """
     k, d, _ = covariances.shape
-    n = batch.n
+    n, home = batch.n, covariances.device
+    covariances = covariances.to(batch.device)
     there = replace(batch, x=batch.x * 0.0, weight=None, log_prior=None, label=None, background=None, group=None)
     ones = torch.ones(k * n, dtype=torch.float64)
     groups = Groups(torch.arange(n).repeat(k), n * torch.arange(k + 1), torch.full_like(ones, -torch.inf), ones)
     zeros = covariances.new_zeros
     rows = for_groups(there, d, options)
     sums = accumulate_groups(zeros(k, 1), zeros(k, 1, d), covariances[:, None], rows, groups.to(batch.device))
-    return -sums.G[:, 0] / n
+    return -sums.G[:, 0].to(home) / n

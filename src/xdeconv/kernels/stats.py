@@ -90,6 +90,20 @@ class Stats:
         """
         return cls(torch.zeros(cls.size(k, d), dtype=torch.float64, device=device), k, d)
 
+    def to(self, device: torch.device | str) -> Stats:
+        """The same sums on a device.
+
+        Parameters
+        ----------
+        device : torch.device or str
+            Where.
+
+        Returns
+        -------
+        Stats
+        """
+        return replace(self, packed=self.packed.to(device))
+
     @property
     def rows(self) -> Tensor:
         return self.packed[0]

@@ -91,7 +91,7 @@ class _Field(NamedTuple):
 
     def pick(self, some: Tensor) -> _Field:
         """Some of them."""
-        return _Field(self.parameters.pick(some.to(self.parameters.means.device)), self.value[some], self.gained[some])
+        return _Field(self.parameters.pick(some), self.value[some], self.gained[some])
 
 
 def _nat(batch: Batch) -> float:
@@ -108,7 +108,7 @@ def _look(field: _Field, rows: kernels.RowsForGroups, aim: Aim) -> _Field:
         sums = group_sums(parameters, rows, groups, aim)
         parameters = em_step(parameters, sums, total, aim)
         groups = groups if rows.batch.background is None else _all_rows(rows.batch, parameters)
-    loglik = sums.loglik.cpu() + aim.log_density(before_step)  # those of the last step are not known yet
+    loglik = sums.loglik + aim.log_density(before_step)  # those of the last step are not known yet
     value = torch.where(loglik.isfinite(), loglik, -torch.inf)
     now = _Field(parameters, value, (value - field.value).nan_to_num(0.0)).pick(
         value.argsort(descending=True, stable=True)
@@ -133,7 +133,7 @@ def _alike(parameters: Parameters) -> Tensor:
     other = numbers[1:, :, None] - numbers[:-1, None]
     near = torch.cat([away, other], 3).abs().amax(3) < ALIKE
     alike = near.any(1).all(1) & near.any(2).all(1)
-    return torch.cat([alike.new_zeros(1), alike]).cpu()
+    return torch.cat([alike.new_zeros(1), alike])
 
 
 def heat(parameters: Parameters, rows: kernels.RowsForGroups, passes: int, most: int, aim: Aim) -> Parameters:
@@ -143,11 +143,11 @@ def heat(parameters: Parameters, rows: kernels.RowsForGroups, passes: int, most:
         sums = group_sums(parameters, rows, _all_rows(rows.batch, parameters), aim)
         parameters = em_step(parameters, sums, total, aim)
     last = group_sums(parameters, rows, _all_rows(rows.batch, parameters), aim)
-    loglik = last.loglik.cpu() + aim.log_density(parameters)
+    loglik = last.loglik + aim.log_density(parameters)
     value = torch.where(loglik.isfinite(), loglik, -torch.inf)
     value, best = value.sort(descending=True, stable=True)
     unlike = value.diff(prepend=value.new_full((1,), torch.inf)).abs() > SAME * total / rows.batch.n
-    return parameters.pick(best[unlike][:most].to(parameters.means.device))
+    return parameters.pick(best[unlike][:most])
 
 
 def _all_rows(batch: Batch, parameters: Parameters) -> Groups:

@@ -38,7 +38,7 @@ def alike(one: Parameters, other: Parameters) -> bool:
 
 def _pairs(one: Parameters, other: Parameters) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Which components of one are which of another, and how far they are apart."""
-    gaussians = (part.double().cpu().numpy() for part in (*one[1:], *other[1:]))
+    gaussians = (part.double().numpy() for part in (*one[1:], *other[1:]))
     distance = bhattacharyya(*gaussians)
     first, second = linear_sum_assignment(np.nan_to_num(distance, nan=1e300, posinf=1e300))
     return first, second, distance[first, second]

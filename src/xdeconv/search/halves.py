@@ -32,6 +32,6 @@ def half_shifts(covariances: Tensor) -> Tensor:
     spread = covariances.diagonal(dim1=-2, dim2=-1).clamp(min=0).sqrt()
     safe = torch.where(spread > 0, spread, 1.0)
     correlations = covariances / safe[..., :, None] / safe[..., None, :]
-    values, vectors = (t.to(covariances.device) for t in torch.linalg.eigh(correlations.cpu()))
+    values, vectors = torch.linalg.eigh(correlations)
     axes = safe[..., :, None] * vectors * values.clamp(min=0).sqrt()[..., None, :]
     return APART * axes.mT

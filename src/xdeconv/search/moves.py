@@ -213,7 +213,7 @@ def gain_by_chance(numbers: float, trials: int) -> float:
 
 def _neighbours(parameters: Parameters, components: list[int], each: int) -> list[int]:
     """The nearest components of some, by Mahalanobis distance in the pooled covariance of each pair."""
-    _, means, V = (t.cpu().numpy() for t in parameters)
+    _, means, V = (t.numpy() for t in parameters)
     found = []
     for c in components:
         away = means - means[c]
@@ -243,7 +243,7 @@ def bovy_splits(parameters: Parameters, pool: Pool) -> list[int]:
     entries = pool.share.tocoo()
     i, j = entries.coords
     share = entries.data * pool.weight.numpy()[i] / pool.mass.numpy()[j]
-    log_normal = np.log(entries.data) + pool.log_prob.numpy()[i] - parameters.log_weights.cpu().numpy()[j]
+    log_normal = np.log(entries.data) + pool.log_prob.numpy()[i] - parameters.log_weights.numpy()[j]
     terms = share * (np.log(np.maximum(share, 1e-300)) - log_normal)
     divergence = np.bincount(j, weights=terms, minlength=parameters.k)
     return np.argsort(-divergence, kind="stable").tolist()

@@ -20,6 +20,7 @@ from ..rows.batch import Batch
 from ..system.threads import each
 from .aim import ANY, Aim
 from .sums import log_joint, log_prob
+from .together import rows_together
 
 MATTERS = 1e-3  # responsibility: a row with less is not near a component
 NOTHING = -80.0  # log of a responsibility: exp of less is no normal float32, which takes a CPU forty times as long
@@ -96,21 +97,12 @@ class Pool:
 
     def near(self, touched: Sequence[tuple[int, ...]]) -> Neighbourhoods:
         """For each set of components, the rows that it matters for, and the density that all others give them."""
-        components = np.array([c for old in touched for c in old])
-        group = np.repeat(np.arange(len(touched)), [len(old) for old in touched])
-        counts = np.diff(self.share.indptr)[components]
-        entries = _ranges(self.share.indptr[components], counts)
-        key = np.repeat(group, counts) * self.batch.n + self.share.indices[entries]
-        order = np.argsort(key, kind="stable")  # which makes use of what is in order: rows of each component are
-        key, entries = key[order], entries[order]
-        first = np.flatnonzero(np.diff(key, prepend=-1))
-        share = self.share.data[entries]
-        share = np.add.reduceat(share, first) if len(first) else share
-        index = torch.from_numpy(self.share.indices[entries[first]].astype(np.int64))
-        rest = torch.from_numpy(1 - share).clamp(min=1e-30)
-        starts = torch.from_numpy(np.searchsorted(key[first], self.batch.n * np.arange(len(touched) + 1)))
+        share = self.share
+        found = rows_together(share.indptr, share.indices, share.data, np.array(touched, dtype=np.int64))
+        index, shares, starts = (torch.from_numpy(part) for part in found)
         density = self.log_prob[index]
-        groups = Groups(index, starts, density + rest.log(), self.weight[index])
+        rest = (1 - shares).clamp(min=1e-30).log()
+        groups = Groups(index, starts, density + rest, self.weight[index])
         return Neighbourhoods(self.rows, groups, density, self.total)
 
 

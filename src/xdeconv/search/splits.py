@@ -6,11 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import kernels
 from ..kernels import Groups
 from ..kernels.parameters import Parameters
+from .aim import ANY
 from .halves import half_shifts
 from .pool import Neighbourhoods
+from .sums import group_sums
 
 WAYS = 5
 
@@ -43,10 +44,9 @@ def seen_from_a_row(means: Tensor, V: Tensor, near: Neighbourhoods, rng: np.rand
     chosen = near.groups.rows[torch.from_numpy(starts[some] + rng.integers(sizes[some]))]
     one = torch.ones(len(some), dtype=torch.float64)
     groups = Groups(chosen, torch.arange(len(some) + 1), torch.full_like(one, -torch.inf), one)
-    index = torch.from_numpy(some).to(means.device)
-    sums = kernels.accumulate_groups(
-        torch.zeros_like(means[index, :1]), means[index, None], V[index, None], near.rows, groups
-    )
+    index = torch.from_numpy(some)
+    own = Parameters(torch.zeros_like(means[index, :1]), means[index, None], V[index, None])
+    sums = group_sums(own, near.rows, groups, ANY)
     moved = means.clone()
     moved[index] += torch.einsum("gde,ge->gd", V[index], sums.g[:, 0].nan_to_num(0.0))
     return moved

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..kernels import GroupSums
 from ..kernels.parameters import Parameters
+from ..methods.step import step_of
 from .aim import Aim
 from .pool import Neighbourhoods, Pool
 from .splits import WAYS, ways_to_split
@@ -56,19 +57,19 @@ def refit(near: Neighbourhoods, start: Parameters, steps: int, aim: Aim) -> tupl
             parameters = em_step(parameters, sums, near.total, aim)
     bad = torch.linalg.cholesky_ex(parameters.covariances).info.any(1)
     judged = parameters.covariances.where(~bad[:, None, None, None], torch.eye(parameters.d).to(parameters.means))
-    gain = sums.loglik.cpu() - near.groups.summed(near.log_prob)
+    gain = sums.loglik - near.groups.summed(near.log_prob)
     gain = gain + aim.log_density(parameters._replace(covariances=judged))
-    return parameters, torch.where(bad.cpu() | gain.isnan(), -torch.inf, gain), sums.q.cpu()
+    return parameters, torch.where(bad | gain.isnan(), -torch.inf, gain), sums.q
 
 
 def em_step(parameters: Parameters, sums: GroupSums, total: float, aim: Aim) -> Parameters:
     """One EM step of every trial's components, whose weights count among all rows; a component without rows stays."""
     _, means, V = parameters
-    q = sums.q[..., None]
-    share = torch.where(q > 0, 1 / q.clamp(min=1e-300), 0.0)
-    delta = share * (V @ sums.g[..., None])[..., 0]
-    moved = V + share[..., None] * (V @ sums.G @ V) - delta[..., :, None] * delta[..., None, :]
-    return Parameters((sums.q / total).log(), means + delta, aim.updated(moved, sums.q, V))
+    share = torch.where(sums.q > 0, 1 / sums.q.clamp(min=1e-300), 0.0)
+    g, d = len(means), parameters.d
+    delta, moved = step_of(*(t.reshape(-1, *t.shape[2:]) for t in (V, share, sums.g, sums.G)))
+    moved = aim.updated(moved.view(g, -1, d, d), sums.q, V)
+    return Parameters((sums.q / total).log(), means + delta.view(g, -1, d), moved)
 
 
 def try_splits(
