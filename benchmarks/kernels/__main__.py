@@ -82,15 +82,6 @@ def write_cpu(found: dict) -> None:
     results.write_section("Kernels on a CPU", "\n\n".join(body))
 
 
-def write_dimensions(machine: dict, quick: bool) -> None:
-    """The section of RESULTS.md about 2 to 64 dimensions and more."""
-    from benchmarks.kernels import dimensions
-
-    body = dimensions.measured([2, 7, 10, 12, 16, 17, 20, 32, 64] if quick else dimensions.EVERY, quick)
-    head = f"`python -m benchmarks.kernels` on {results.describe(machine)}"
-    results.write_section("Kernels over dimensions on a CPU", f"{head}\n\n{body}")
-
-
 def write_gpu(found: dict) -> None:
     """The GPU section of RESULTS.md."""
     rows = [[name, f"<= {target:g} {unit}", *_verdict(found.get(key), unit, found.get(key, 1e9) <= target)]
@@ -121,12 +112,15 @@ def main() -> None:
     if options.cpu is not None:
         write_cpu(json.loads(options.cpu.read_text()))
     elif not options.no_cpu:
-        from benchmarks.kernels import cpu
+        from benchmarks.kernels import cpu, dimensions
 
         found = cpu.measure(options.quick)
         Path("kernels_cpu.json").write_text(json.dumps(found, indent=1))
         write_cpu(found)
-        write_dimensions(found["machine"], options.quick)
+        few = [2, 7, 10, 12, 16, 17, 20, 32, 64]
+        dimensions.write(
+            dimensions.measured(few if options.quick else dimensions.EVERY, options.quick), "benchmarks.kernels"
+        )
     if options.gpu is None and torch.cuda.is_available():
         options.gpu = Path("kernels_gpu.json")
         command = [sys.executable, "-m", "benchmarks.kernels.gpu", "--out", str(options.gpu)]

@@ -1,9 +1,10 @@
 """How fast CPU kernels are in 2 to 128 dimensions: the last table of
-python -m benchmarks.kernels, or python -m benchmarks.kernels.dimensions [--quick] [--dimensions 2 16 17 64].
+python -m benchmarks.kernels, or python -m benchmarks.kernels.dimensions [--quick] [--dimensions 2 16 17 64] [--busy] [--write].
 
 Operations are counted as d^3 + 4 d^2 per pair of row and component, whatever is really computed, and rates are shares
 of torch's product of float32 matrices on the same threads. The two take turns, and a share is the median over rounds: a
-busy machine slows both alike. Nothing is timed before it agrees with the reference.
+busy machine slows both alike. With --busy, CPU seconds of one thread are counted instead of seconds: other work on the
+machine hardly changes them. Nothing is timed before it agrees with the reference.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 import numpy as np
 import torch
 
+from benchmarks.common import machine, results
 from xdeconv import kernels
 from xdeconv.kernels.options import Options
 from xdeconv.kernels.parameters import Factors
 from xdeconv.rows.batch import Batch
 
 Theta = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+Clock = Callable[[], float]
 ON, OFF = Options(backend="cpu"), Options(backend="cpu", skip=False)
 REFERENCE = Options(backend="reference")
 COMPONENTS, SIZE = 64, 2048
@@ -99,7 +102,7 @@ def check(theta: Theta, batch: Batch) -> None:
             raise SystemExit(f"the kernels are wrong (relative error {error:.1e}): no times from them")
 
 
-def rates(d: int, work: float, rounds: int, ways: tuple[str, ...]) -> dict[str, Rate]:
+def rates(d: int, work: float, rounds: int, ways: tuple[str, ...], clock: Clock) -> dict[str, Rate]:
     """Every way of computing pairs in d dimensions."""
     n = max(1024, int(work / operations(d) / COMPONENTS) // 256 * 256)
     theta, batch = problem(n, COMPONENTS, d)
@@ -111,15 +114,15 @@ def rates(d: int, work: float, rounds: int, ways: tuple[str, ...]) -> dict[str, 
     seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in chosen}
     for _ in range(rounds):
         for name, call in chosen.items():
-            product = _seconds(lambda: matrix @ matrix)
-            seconds[name].append((_seconds(call), product))
+            product = _seconds(lambda: matrix @ matrix, clock)
+            seconds[name].append((_seconds(call, clock), product))
     return {name: _rate(times, d, n * COMPONENTS) for name, times in seconds.items()}
 
 
-def _seconds(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
+def _seconds(call: Callable[[], object], clock: Clock) -> float:
+    start = clock()
     call()
-    return time.perf_counter() - start
+    return clock() - start
 
 
 def _rate(times: list[tuple[float, float]], d: int, pairs: int) -> Rate:
@@ -150,23 +153,36 @@ def table(found: dict[int, dict[str, Rate]]) -> str:
     return "\n".join(lines)
 
 
-def measured(dimensions: list[int], quick: bool) -> str:
+def measured(dimensions: list[int], quick: bool, busy: bool = False) -> str:
     """What was measured, as text and a table."""
+    clock, seconds = (time.process_time, "CPU seconds") if busy else (time.perf_counter, "seconds")
+    torch.set_num_threads(1 if busy else torch.get_num_threads())
     work, rounds, ways = (2e9, 5, ("float32", "low rank")) if quick else (1e10, 7, WAYS)
     found = {}
     for d in dimensions:
-        found[d] = rates(d, work, rounds, ways)
+        found[d] = rates(d, work, rounds, ways, clock)
         print(d, {way: f"{rate.nanoseconds:.0f} ns" for way, rate in found[d].items()}, file=sys.stderr, flush=True)
     kinds = "full noise and no skipping unless said; low rank: 3 factors, diagonal noise, float64"
-    return f"{torch.get_num_threads()} threads, {COMPONENTS} components, {kinds}.\n\n{table(found)}"
+    return f"{seconds} of {torch.get_num_threads()} threads, {COMPONENTS} components, {kinds}.\n\n{table(found)}"
+
+
+def write(body: str, command: str) -> None:
+    """The section of RESULTS.md about 2 to 128 dimensions."""
+    head = f"`python -m {command}` on {results.describe(machine.about())}"
+    results.write_section("Kernels over dimensions on a CPU", f"{head}\n\n{body}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a fifth of the work, float32 and low rank alone")
     parser.add_argument("--dimensions", type=int, nargs="+", default=EVERY)
+    parser.add_argument("--busy", action="store_true", help="CPU seconds of one thread, beside other work")
+    parser.add_argument("--write", action="store_true", help="put the table into RESULTS.md")
     options = parser.parse_args()
-    print(measured(options.dimensions, options.quick))
+    body = measured(options.dimensions, options.quick, options.busy)
+    print(body)
+    if options.write:
+        write(body, "benchmarks.kernels.dimensions" + " --busy" * options.busy)
 
 
 if __name__ == "__main__":
