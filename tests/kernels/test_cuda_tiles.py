@@ -9,8 +9,9 @@ import torch
 
 from problems import problem
 from xdeconv import kernels
-from xdeconv.kernels.cuda import compiling, large, lines, registers, tiles
+from xdeconv.kernels.cuda import compiling, cores, large, lines, registers, tiles
 from xdeconv.kernels.cuda.compiling import Memory
+from xdeconv.kernels.cuda.cores import Cores
 from xdeconv.kernels.cuda.lines import Form, Lines
 from xdeconv.kernels.cuda.registers import Registers
 from xdeconv.kernels.cuda.sharing import shared_out
@@ -70,7 +71,8 @@ def anywhere(request, monkeypatch, device, built):
         return launch
 
     monkeypatch.setattr(compiling, "compiles", lambda device: True)
-    for module in (tiles, registers, lines):
+    monkeypatch.setattr(cores, "capability_of", lambda device: (7, 5))
+    for module in (tiles, registers, lines, cores):
         monkeypatch.setattr(module, "kernel", kernel)
         monkeypatch.setattr(module, "memory_of", lambda device: H200)
 
@@ -156,6 +158,25 @@ def test_lines_equal_the_reference(name, kind, dtype, monkeypatch, anywhere, dev
     monkeypatch.setattr(registers, "LARGEST", {4: 0, 8: 0})
     monkeypatch.setattr(lines, "form_for", lambda batch: form)
     check(problem(**({"n": 13, "k": 2, "d": d, "seed": 96} | kind)), dtype, device, Lines)
+
+
+BLOCKS = {
+    "four pairs": (15, cores.Form(4, True)),
+    "two pairs": (24, cores.Form(2, True)),
+    "two pairs, sums in shared memory": (13, cores.Form(2, False)),
+    "a pair": (30, cores.Form(1, True, wide=True)),
+    "all of 64": (64, cores.Form(1, False, wide=True)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["double", "single"])
+@pytest.mark.parametrize("kind", [{}, {"noise": "diagonal", "weight": True}, {"missing": 0.3}], ids=str)
+@pytest.mark.parametrize("name", BLOCKS)
+def test_blocks_of_tensor_cores_equal_the_reference(name, kind, dtype, monkeypatch, anywhere, device):
+    d, form = BLOCKS[name]
+    monkeypatch.setattr(registers, "LARGEST", {4: 0, 8: 0})
+    monkeypatch.setattr(cores, "form_for", lambda batch: form)
+    check(problem(**({"n": 13, "k": 2, "d": d, "seed": 98} | kind)), dtype, device, Cores)
 
 
 @pytest.mark.parametrize("d", [11, 20])

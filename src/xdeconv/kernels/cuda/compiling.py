@@ -79,6 +79,12 @@ class Memory:
 
 
 @cache
+def capability_of(device: torch.device) -> tuple[int, int]:
+    """What a device can compute, as NVIDIA counts it."""
+    return torch.cuda.get_device_capability(device)
+
+
+@cache
 def memory_of(device: torch.device) -> Memory:
     """What a device has."""
     properties = torch.cuda.get_device_properties(device)
@@ -97,7 +103,7 @@ def _value(argument: Argument) -> Any:
 @cache
 def _modules(source: str, constants: tuple[tuple[str, str], ...], device: torch.device) -> dict[str, ctypes.c_void_p]:
     """The kernels of a file in the context of the device, compiled side by side."""
-    capability = torch.cuda.get_device_capability(device)
+    capability = capability_of(device)
     options = [f"--gpu-architecture=sm_{capability[0]}{capability[1]}", "--std=c++17"]
     options += [f"-D{name}={value}" for name, value in constants]
     with ThreadPoolExecutor(len(KERNELS)) as pool:

@@ -43,9 +43,9 @@ class Rows:
         return ("REAL", real), ("FULL", str(int(self.full))), ("MASKED", str(int(self.seen is not None)))
 
     @classmethod
-    def of(cls, batch: Batch, lanes: int) -> Rows:
+    def of(cls, batch: Batch, lanes: int, side: int = SIDE) -> Rows:
         """A batch, its rows filled up to a multiple of ``lanes``; what fills up has unit noise and nothing observed."""
-        p, n, observed, padded = batch.p, batch.n, up(batch.p), up(batch.n, lanes)
+        p, n, observed, padded = batch.p, batch.n, up(batch.p, side), up(batch.n, lanes)
         there = torch.zeros(observed, padded, dtype=torch.bool, device=batch.device)
         there[:p, :n] = ~batch.x.isnan()
         seen = there.to(batch.dtype)

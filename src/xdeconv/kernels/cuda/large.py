@@ -16,7 +16,8 @@ from ...rows.batch import Batch, packed_size
 from ..joint import constant, with_prior
 from ..options import Options
 from ..stats import Stats
-from . import compiling, lines, registers, tiles
+from . import compiling, cores, lines, registers, tiles
+from .cores import Cores
 from .densities import NEGLIGIBLE
 from .filled import SIDE, Components, Rows
 from .lines import Lines
@@ -115,6 +116,9 @@ def _compiled(log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Ba
     """By CUDA C, in the way that is fastest in so many dimensions; not where a pair does not fit in shared memory."""
     if registers.fits(batch):
         return Registers.of(log_weights, means, covariances, batch)
+    blocks = cores.form_for(batch)
+    if blocks is not None:
+        return Cores.of(log_weights, means, covariances, batch, blocks)
     form = lines.form_for(batch)
     if form is not None:
         return Lines.of(log_weights, means, covariances, batch, form)
@@ -235,4 +239,4 @@ class Whitened:
         return self.whitening[j].to(kind) @ (self.batch.x - self.means[j].to(kind)[:, None])
 
 
-Pairs = Blocks | Whitened | Registers | Lines | Tiles
+Pairs = Blocks | Whitened | Registers | Cores | Lines | Tiles

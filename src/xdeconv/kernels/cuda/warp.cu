@@ -2,13 +2,17 @@
 // tests compile them so where there is no GPU.
 
 #ifndef THREADS
-#define THREADS 32
+#define THREADS 32  // that work together
+#endif
+#ifndef WARPS
+#define WARPS 1  // of a block, each with work of its own
 #endif
 
 #ifdef __CUDACC__
 #define INLINE __device__ __forceinline__
-#define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
-#define EACH_LANE for (int lane = threadIdx.x, once = 1; once; once = 0)
+#define KERNEL extern "C" __global__ void __launch_bounds__(THREADS * WARPS)
+#define EACH_LANE for (int lane = threadIdx.x % THREADS, once = 1; once; once = 0)
+#define OWN_WARP (threadIdx.x / THREADS)
 #if THREADS == 32
 #define SYNC __syncwarp()
 #else
@@ -20,7 +24,7 @@
 #define MY(name) name
 #define ANY(name) __any_sync(0xffffffffu, name[0] != 0)
 #define SHARED(name) extern __shared__ __align__(16) unsigned char memory[]; REAL* name = (REAL*)memory
-#define BLOCKS const long long block = blockIdx.x, blocks = gridDim.x;
+#define BLOCKS const long long block = blockIdx.x * (long long)WARPS + OWN_WARP, blocks = gridDim.x * (long long)WARPS;
 #define UNROLL _Pragma("unroll")
 #define RECIPROCAL(x) (sizeof(REAL) == 4 ? (REAL)__fdividef(1.0f, x) : 1 / x)
 #define LOG(x) (sizeof(REAL) == 4 ? (REAL)0.69314718f * __log2f(x) : log(x))
@@ -34,6 +38,7 @@ static inline REAL rsqrt(REAL x) { return 1 / sqrt(x); }
 #define RECIPROCAL(x) (1 / (x))
 #define PLACE lane
 #define PLACES THREADS
+#define OWN_WARP 0
 #define INLINE static inline
 #define KERNEL extern "C" void
 #ifdef BACKWARDS
