@@ -1,5 +1,5 @@
-"""How fast CPU kernels are in 2 to 128 dimensions: the last table of
-python -m benchmarks.kernels, or python -m benchmarks.kernels.dimensions [--quick] [--dimensions 2 16 17 64] [--busy] [--write].
+"""How fast CPU kernels are in 2 to 128 dimensions: the last table of python -m benchmarks.kernels, or
+python -m benchmarks.kernels.dimensions [--quick] [--dimensions 2 16 17 64] [--busy] [--write].
 
 Operations are counted as d^3 + 4 d^2 per pair of row and component, whatever is really computed, and rates are shares
 of torch's product of float32 matrices on the same threads. The two take turns, and a share is the median over rounds: a

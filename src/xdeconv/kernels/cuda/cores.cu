@@ -25,7 +25,8 @@ constexpr int ROOM = DESK * PAIRS + (KEPT ? 0 : 64 * TILES);  // and of a warp
 #define AT(a, b) ((a) * ((a) + 1) / 2 + (b))
 
 struct State {
-  double T[PAIRS][TILES][2], z[PAIRS][NB], N[PAIRS][2], D[NB][2], E[NB][2], C[2][2], line[OWN], own, value, product;
+  double T[PAIRS][TILES][2], z[PAIRS][NB], N[PAIRS][2], D[NB][2], E[NB][2], C[2][2], line[OWN], own, value, product;  // of pivots, without their powers of two
+  int exponent;
 };
 
 INLINE void load_two(double* out, const double* at) {
@@ -82,16 +83,24 @@ INLINE void multiply(State* state, Of of, And also) {
 INLINE double inverse_of(double pivot) {
   double guess;
   asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(guess) : "d"(pivot));
-  const double e = fma(-pivot, guess, 1.0);
-  return pivot > 0 ? fma(guess, fma(e, e, e), guess) : __longlong_as_double(0x7ff8000000000000ll);
+  const double e = fma(-pivot, guess, 1.0), inverse = fma(guess, fma(e, e, e), guess);
+  const long long unless = pivot > 0 ? 0 : 0x7ff8000000000000ll;
+  return __longlong_as_double(__double_as_longlong(inverse) | unless);
 }
 
-INLINE double logarithm(double x) {
-  if (sizeof(REAL) == 8) return log(x);
-  const int high = __double2hiint(x);
-  const double part = __hiloint2double((high & 0xfffff) | 0x3ff00000, __double2loint(x));
-  return 0.693147180559945309 * ((double)((high >> 20) - 1023) + (double)__log2f((float)part));
+// x, or less than 1e-307: half the bits are left
+INLINE double unless(bool zero, double x) {
+  return __longlong_as_double(__double_as_longlong(x) & ((long long)(zero ? 0 : ~0) << 32 | 0xffffffffll));
 }
+
+// Powers of two go from a number to an exponent
+INLINE void split(double& x, int& exponent) {
+  const int high = __double2hiint(x);
+  exponent += (high >> 20) - 1023;
+  x = __hiloint2double((high & 0xfffff) | 0x3ff00000, __double2loint(x));
+}
+
+INLINE double logarithm(double x) { return sizeof(REAL) == 8 ? log(x) : 0.693147180559945309 * __log2f((float)x); }
 #else
 template <class Of>
 INLINE void multiply(State* state, Of of) {
@@ -114,7 +123,13 @@ INLINE void multiply(State* state, Of of, And also) {
 }
 
 INLINE double inverse_of(double pivot) { return pivot > 0 ? 1 / pivot : std::sqrt(-1.0); }
+INLINE double unless(bool zero, double x) { return zero ? 0 : x; }
 INLINE double logarithm(double x) { return std::log(x); }
+INLINE void split(double& x, int& exponent) {
+  int more = 0;
+  x = std::frexp(x, &more);
+  exponent += more;
+}
 #endif
 
 // T = V + S of row i and x - m; a missing value's line is that of the identity, which S holds already
@@ -142,6 +157,12 @@ INLINE void load_pair(double (*T)[2], double* z, const REAL* V, const REAL* m, c
   }
 }
 
+// A line of P, whose turn is next, goes to shared memory
+INLINE void hand_over(State& mine, double* desk, int r, int part) {
+  UNROLL for (int c = 0; c < OWN; c += 2) store_two(desk + r * LINE + part * OWN + c, mine.line[c], mine.line[c + 1]);
+  desk[r * LINE + 8] = mine.own;
+}
+
 // The first blocks on the diagonals become N = - P^-1, which is where lanes need it, and y = P^-1 (x - m)
 INLINE void invert(State* state, double* desks) {
   EACH_LANE {
@@ -160,8 +181,7 @@ INLINE void invert(State* state, double* desks) {
     UNROLL for (int c = 0; c < OWN; c += 2) load_two(mine.line + c, desk + r * LINE + part * OWN + c);
     UNROLL for (int c = 0; c < 4; c += 2) load_two(sums + c, desk + PARTIAL + 4 * r + c);
     mine.own = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-    if (part == 0) desk[r * LINE + 8] = mine.own;
-    mine.product = 1;
+    if (r == 0) hand_over(mine, desk, r, part);
   }
   SYNC;
   UNROLL for (int s = 0; s < 8; ++s) {
@@ -169,18 +189,15 @@ INLINE void invert(State* state, double* desks) {
       State& mine = state[PLACE];
       double next[OWN], *desk = desks + lane / LANES * DESK;
       const int r = lane % LANES / PARTS, part = lane % PARTS;
-      const double pivot = desk[s * LINE + s], z = desk[s * LINE + 8], inverse = inverse_of(pivot);
-      const double f = r == s ? -inverse : desk[s * LINE + r] * inverse;
       UNROLL for (int c = 0; c < OWN; c += 2) load_two(next + c, desk + s * LINE + part * OWN + c);
-      UNROLL for (int c = 0; c < OWN; ++c) mine.line[c] = (r == s ? 0 : mine.line[c]) - f * next[c];
+      const double pivot = OWN == 8 ? next[s % OWN] : desk[s * LINE + s], z = desk[s * LINE + 8], inverse = inverse_of(pivot);
+      const double f = (r == s ? -1 : OWN == 8 ? mine.line[s % OWN] : desk[s * LINE + r]) * inverse;
+      UNROLL for (int c = 0; c < OWN; ++c) mine.line[c] = unless(r == s, mine.line[c]) - f * next[c];
       if (part == s / OWN) mine.line[s % OWN] = f;
-      mine.own = (r == s ? 0 : mine.own) - f * z;
+      mine.own = unless(r == s, mine.own) - f * z;
       mine.value -= z * z * inverse;
       mine.product *= pivot;
-      if (r == s + 1) {
-        UNROLL for (int c = 0; c < OWN; c += 2) store_two(desk + r * LINE + part * OWN + c, mine.line[c], mine.line[c + 1]);
-        if (part == 0) desk[r * LINE + 8] = mine.own;
-      }
+      if (r == s + 1) hand_over(mine, desk, r, part);
     }
     SYNC;
   }
@@ -189,7 +206,7 @@ INLINE void invert(State* state, double* desks) {
     double* desk = desks + lane / LANES * DESK;
     const int r = lane % LANES / PARTS, part = lane % PARTS;
     UNROLL for (int c = 0; c < OWN; c += 2) store_two(desk + r * LINE + part * OWN + c, mine.line[c], mine.line[c + 1]);
-    if (part == 0) desk[PARTIAL + r] = mine.own;
+    desk[PARTIAL + r] = mine.own;
   }
   SYNC;
 }
@@ -247,7 +264,7 @@ INLINE void step(State* state, double* desks) {
 template <int LEFT>
 INLINE void eliminate(State* state, double* desks) {
   step<LEFT, false>(state, desks);
-  EACH_LANE state[PLACE].value -= logarithm(state[PLACE].product);
+  EACH_LANE split(state[PLACE].product, state[PLACE].exponent);
   if constexpr (LEFT > 1) eliminate<LEFT - 1>(state, desks);
 }
 
@@ -267,10 +284,15 @@ KERNEL joint(const REAL* log_weights, const REAL* means, const REAL* V, const RE
       UNROLL for (int p = 0; p < PAIRS; ++p)
         load_pair(mine.T[p], mine.z[p], V + (index_t)j * TILES * 64, means + j * DIM, rows, first + p, lane);
       mine.value = 0;
+      mine.product = 1;
+      mine.exponent = 0;
     }
     eliminate<NB>(state, desks);
-    EACH_LANE if (lane % LANES == 0)
-      out[j * padded + first + lane / LANES] = log_weights[j] + (REAL)(0.5 * state[PLACE].value);
+    EACH_LANE if (lane % LANES == 0) {
+      const State& mine = state[PLACE];
+      const double determinant = 0.693147180559945309 * mine.exponent + logarithm(mine.product);
+      out[j * padded + first + lane / LANES] = log_weights[j] + (REAL)(0.5 * (mine.value - determinant));
+    }
   }
 }
 #endif

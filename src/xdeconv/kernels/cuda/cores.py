@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...rows.batch import Batch
 from .compiling import TASKS, WARP, Argument, Kernel, capability_of, kernel, memory_of
-from .filled import Components, Rows, up
+from .filled import Components, Rows
 
 BLOCK = 8  # lines of a block, which is what a tensor core multiplies
 LARGEST = 64  # dimensions whose blocks fit in registers
@@ -102,12 +102,10 @@ class Cores:
 
 def _in_blocks(rows: Rows) -> Rows:
     """The same rows one after the other, their noise in blocks on and below the diagonal (n, tiles * 64)."""
-    S = rows.S.T
-    if rows.full:
-        a, b = of_blocks(rows.x.shape[0] // BLOCK, rows.x.device)
-        S = S[:, a * (a + 1) // 2 + b]
+    a, b = of_blocks(rows.x.shape[0] // BLOCK, rows.x.device)
+    S = rows.S[a * (a + 1) // 2 + b] if rows.full else rows.S
     seen = None if rows.seen is None else rows.seen.T.contiguous()
-    return replace(rows, x=rows.x.T.contiguous(), seen=seen, S=S.contiguous())
+    return replace(rows, x=rows.x.T.contiguous(), seen=seen, S=S.T.contiguous())
 
 
 def of_blocks(blocks: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -124,8 +122,8 @@ def tiles_of(blocks: int) -> int:
 
 
 def warps_on(device: torch.device) -> int:
-    """Warps that run at a time: two for each scheduler, as registers allow."""
-    return 8 * memory_of(device).processors
+    """Warps that run at a time: four for each scheduler, as registers allow."""
+    return 16 * memory_of(device).processors
 
 
 def kernel_for(name: str, blocks: int, form: Form, rows: Rows) -> Kernel:
