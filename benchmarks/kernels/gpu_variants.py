@@ -14,10 +14,11 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from multiprocessing import get_context
 from pathlib import Path
 from unittest.mock import patch
 
@@ -27,7 +28,7 @@ from benchmarks.common import machine
 from benchmarks.kernels.dimensions import operations
 from benchmarks.kernels.gpu import DENSE, GPU, Theta, made_up, milliseconds
 from xdeconv import kernels
-from xdeconv.kernels.cuda import cores, large, lines, registers
+from xdeconv.kernels.cuda import compiling, cores, large, lines, registers
 from xdeconv.kernels.cuda.cores import Cores
 from xdeconv.kernels.cuda.lines import Lines
 from xdeconv.kernels.cuda.registers import Registers
@@ -71,12 +72,13 @@ def cases() -> Iterator[Case]:
     for wide in (False, True):
         for d, dtype in every:
             yield _of_cores(d, dtype, *first[d], wide)
+    for d in (16, 14):
+        yield Case(d, torch.float64, "registers", Registers.of)
     for d, dtype in every:
         yield Case(d, dtype, "as before", chosen_before)
     for d, dtype in every:
         for pairs, kept in others[d]:
             yield _of_cores(d, dtype, pairs, kept, True)
-    yield Case(16, torch.float64, "registers", Registers.of)
     for d, dtype in every:
         yield _of_cores(d, dtype, *first[d], True, warps=1)
 
@@ -166,6 +168,16 @@ def line(case: Case, ready: Future[None]) -> dict[str, object]:
     return {"d": case.d, "dtype": str(case.dtype), "form": case.name, **found}
 
 
+@contextmanager
+def in_processes(count: int) -> Iterator[None]:
+    """Whatever is compiled is compiled by other processes, which were there before the GPU was touched."""
+    compiled = compiling.compiled
+    with ProcessPoolExecutor(count, get_context("fork")) as pool:
+        list(pool.map(abs, range(4 * count)))
+        with patch.object(compiling, "compiled", lambda *what: pool.submit(compiled, *what).result()):
+            yield
+
+
 def go_on_after(failed: int, end: float, options: argparse.Namespace) -> None:
     """Where a form left the GPU in a state that no later call survives, the others run in a process of their own."""
     try:
@@ -180,9 +192,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("gpu_variants.json"))
     parser.add_argument("--seconds", type=float, default=85.0, help="forms not begun by then are left out")
-    parser.add_argument("--dimensions", type=int, nargs="+", default=[12, 16, 20, 32, 64])
+    parser.add_argument("--dimensions", type=int, nargs="+", default=[12, 14, 16, 20, 32, 64])
     parser.add_argument("--first", type=int, default=0, help="forms to leave out: they are in the file")
     options = parser.parse_args()
+    with in_processes(min(14, len(os.sched_getaffinity(0)))):
+        measure_all(options)
+
+
+def measure_all(options: argparse.Namespace) -> None:
+    """A line for each form, as long as there is time."""
     end = time.monotonic() + options.seconds
     table = json.loads(options.out.read_text()) if options.first else []
     torch.zeros(1, device=GPU)

@@ -84,12 +84,12 @@ INLINE double inverse_of(double pivot) {
   double guess;
   asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(guess) : "d"(pivot));
   const double e = fma(-pivot, guess, 1.0), inverse = fma(guess, fma(e, e, e), guess);
-  const long long unless = pivot > 0 ? 0 : 0x7ff8000000000000ll;
-  return __longlong_as_double(__double_as_longlong(inverse) | unless);
+  return pivot > 0 ? inverse : __longlong_as_double(0x7ff8000000000000ll);
 }
 
-// x, or less than 1e-307: half the bits are left
+// x or 0; where whole lines are of one lane, half as many instructions leave half the bits, which are less than 1e-307
 INLINE double unless(bool zero, double x) {
+  if (PAIRS < 4) return zero ? 0 : x;
   return __longlong_as_double(__double_as_longlong(x) & ((long long)(zero ? 0 : ~0) << 32 | 0xffffffffll));
 }
 
