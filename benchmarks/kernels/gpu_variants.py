@@ -28,10 +28,11 @@ from benchmarks.common import machine
 from benchmarks.kernels.dimensions import operations
 from benchmarks.kernels.gpu import DENSE, GPU, Theta, made_up, milliseconds
 from xdeconv import kernels
-from xdeconv.kernels.cuda import compiling, cores, large, lines, registers
+from xdeconv.kernels.cuda import compiling, cores, large, lines, registers, tiles
 from xdeconv.kernels.cuda.cores import Cores
 from xdeconv.kernels.cuda.lines import Lines
 from xdeconv.kernels.cuda.registers import Registers
+from xdeconv.kernels.cuda.tiles import Tiles
 from xdeconv.kernels.options import Options
 from xdeconv.rows.batch import Batch
 
@@ -55,9 +56,12 @@ class Case:
 
 
 def chosen_before(*parameters: object) -> object:
-    """Registers or lines, as they are chosen without tensor cores."""
-    form = None if registers.fits(parameters[-1]) else lines.form_for(parameters[-1])  # type: ignore[arg-type]
-    return Registers.of(*parameters) if form is None else Lines.of(*parameters, form)  # type: ignore[arg-type]
+    """Registers, lines or tiles, as they are chosen without tensor cores."""
+    batch: Batch = parameters[-1]  # type: ignore[assignment]
+    form = lines.form_for(batch)
+    if registers.fits(batch):
+        return Registers.of(*parameters)  # type: ignore[arg-type]
+    return Tiles.of(*parameters) if form is None else Lines.of(*parameters, form)  # type: ignore[arg-type]
 
 
 def by_cores(form: cores.Form) -> Make:
@@ -134,6 +138,8 @@ def compile_both(case: Case) -> None:
         cores.kernel_for("joint", pairs.blocks, pairs.form, pairs.rows)
     elif isinstance(pairs, Lines):
         lines.kernel_for("joint", pairs.dim, pairs.form, pairs.rows)
+    elif isinstance(pairs, Tiles):
+        tiles.kernel_for("joint", pairs.layout, pairs.rows)
     elif isinstance(pairs, Registers):
         registers.kernel_for("joint", pairs.d, pairs.rows)
 
@@ -168,13 +174,17 @@ def line(case: Case, ready: Future[None]) -> dict[str, object]:
     return {"d": case.d, "dtype": str(case.dtype), "form": case.name, **found}
 
 
+def binary(source: str, options: list[str]) -> bytes:
+    """What a process compiles."""
+    return compiling.compiled(source, options)
+
+
 @contextmanager
 def in_processes(count: int) -> Iterator[None]:
     """Whatever is compiled is compiled by other processes, which were there before the GPU was touched."""
-    compiled = compiling.compiled
     with ProcessPoolExecutor(count, get_context("fork")) as pool:
         list(pool.map(abs, range(4 * count)))
-        with patch.object(compiling, "compiled", lambda *what: pool.submit(compiled, *what).result()):
+        with patch.object(compiling, "compiled", lambda *what: pool.submit(binary, *what).result()):
             yield
 
 
