@@ -161,7 +161,8 @@ def measured(dimensions: list[int], quick: bool, busy: bool = False) -> str:
     found = {}
     for d in dimensions:
         found[d] = rates(d, work, rounds, ways, clock)
-        print(d, {way: f"{rate.nanoseconds:.0f} ns" for way, rate in found[d].items()}, file=sys.stderr, flush=True)
+        lines = {way: f"{rate.nanoseconds:.0f} ns, {100 * rate.share:.0f} %" for way, rate in found[d].items()}
+        print(d, lines, file=sys.stderr, flush=True)
     kinds = "full noise and no skipping unless said; low rank: 3 factors, diagonal noise, float64"
     return f"{seconds} of {torch.get_num_threads()} threads, {COMPONENTS} components, {kinds}.\n\n{table(found)}"
 
@@ -182,7 +183,7 @@ def main() -> None:
     body = measured(options.dimensions, options.quick, options.busy)
     print(body)
     if options.write:
-        write(body, "benchmarks.kernels.dimensions" + " --busy" * options.busy)
+        write(body, "benchmarks.kernels.dimensions" + " --quick" * options.quick + " --busy" * options.busy)
 
 
 if __name__ == "__main__":
