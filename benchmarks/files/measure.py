@@ -3,6 +3,8 @@
     python -m benchmarks.files                    everything, 2,000,000 rows of the simulated sky
     python -m benchmarks.files --rows 20000000    as many as one likes; GPU rows only where there is a GPU
     python -m benchmarks.files --only formats     one table
+    python -m benchmarks.files --device cuda --rows 20000000 --seconds 150 --out DIR
+                                                  what a user of a large file waits for, the first steps first
 
 Times are medians of rounds in which all candidates take turns. Core-seconds are those of all threads of the process:
 they can be compared on a machine that does other work; seconds cannot. Files lie in --folder and are made once.
@@ -20,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.files import plain
+from benchmarks.files import plain, steps
 from benchmarks.files.making import COLUMNS, SMALL_FILES, directory, hats, needed, other, parquet
 from benchmarks.files.ranks import shared
 
@@ -206,9 +208,16 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=list(TABLES))
+    parser.add_argument("--device", choices=["cpu", "cuda"], help="the steps of a large file, there, and nothing else")
+    parser.add_argument("--components", "-k", type=int, default=256, help="of the mixture of a large file")
+    parser.add_argument("--seconds", type=float, default=150.0, help="of all steps of a large file together")
+    parser.add_argument("--out", type=Path, default=Path("."), help="where their table is written")
     parser.add_argument("--folder", type=Path, default=Path(os.environ.get("TMPDIR", "/tmp")) / "xdeconv-files")
     chosen = parser.parse_args()
     chosen.folder.mkdir(parents=True, exist_ok=True)
+    if chosen.device is not None:
+        steps.run(chosen.device, chosen.rows, chosen.components, chosen.seconds, chosen.folder, chosen.out)
+        return
     body = [f"`python -m benchmarks.files --rows {chosen.rows}` on {results.describe(machine.about())}"]
     for name, made in TABLES.items():
         if chosen.only in (None, name):
