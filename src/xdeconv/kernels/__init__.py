@@ -1,4 +1,4 @@
-"""Where data meets parameters: three functions, several backends, one definition.
+"""Where data meets parameters: a few functions, several backends, one definition.
 
 Row i is x_i = R_i v_i + e_i with e_i ~ N(0, S_i) and v_i drawn from sum_j alpha_j N(m_j, V_j). With
 T_ij = R_i V_j R_i^T + S_i, row i and component j have
@@ -53,6 +53,7 @@ __all__ = [
     "for_groups",
     "log_joint",
     "log_prob",
+    "posterior_moments",
 ]
 log = logging.getLogger("xdeconv")
 
@@ -161,6 +162,22 @@ def log_joint(
     _check_shapes(log_weights, means, covariances, batch)
     compute = _backend(means, batch, options).log_joint
     return _joined(in_halves(lambda part: compute(log_weights, means, covariances, part, options), batch))
+
+
+def posterior_moments(
+    log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT
+) -> tuple[Tensor, Tensor]:
+    """Where each row's true values lie (n, d), and their packed covariances (n, d (d + 1) / 2).
+
+    A mean is given as its distance from x where x is observed as it is, without a projection; else as it is. A row that
+    has no posterior is NaN. A background is not looked at.
+    """
+    _check_shapes(log_weights, means, covariances, batch)
+    batch = replace(batch, background=None, weight=None)
+    compute = _backend(means, batch, options).posterior_moments
+    parts = list(in_halves(lambda part: compute(log_weights, means, covariances, part, options), batch))
+    mean, covariance = zip(*parts, strict=True)
+    return _joined(mean), _joined(covariance)
 
 
 def _weighed(log_weights: Tensor, batch: Batch) -> Batch:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..rows.batch import Batch
+from . import posteriors
 from .grouped import grouped_sum
 from .groups import Groups, GroupSums
 from .joint import constant, density, with_prior
@@ -98,6 +99,19 @@ def log_prob(
     parts = _parts(batch, k)
     chunks = _chunks(batch, k)
     return torch.cat([density(_joint(log_weights, means, covariances, chunk, parts), chunk) for chunk in chunks])
+
+
+def posterior_moments(
+    log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT
+) -> tuple[Tensor, Tensor]:
+    """Distances of posterior means (n, d) and packed covariances (n, ...), see :mod:`xdeconv.kernels.posteriors`."""
+    k, d = means.shape
+    parameters = Parameters(log_weights, means, covariances)
+    parts = []
+    for chunk in batch.chunks(posteriors.chunk_rows(k, max(d, batch.p))):
+        parts.append(posteriors.moments(parameters, chunk, log_joint(log_weights, means, covariances, chunk)))
+    mean, covariance = zip(*parts, strict=True)
+    return torch.cat(mean), torch.cat(covariance)
 
 
 def for_groups(batch: Batch, d: int) -> Batch:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -18,7 +17,6 @@ from ..kernels.parameters import Parameters
 from ..rows.batch import Batch
 from ..rows.data import Source
 from ..system.devices import chosen_device, number_type
-from ..system.streams import in_order
 
 T = TypeVar("T")
 MANY_PAIRS = 10**7  # of a row and a component: from here on a GPU is worth its start
@@ -54,6 +52,14 @@ class Computing:
         """Means (..., coordinates) in the user's coordinates, float64 on the CPU."""
         b = b.double().cpu()
         return b if self.shift is None or self.scale is None else b * self.scale[keep] + self.shift[keep]
+
+    def distances_out(self, distance: Tensor, rows: Batch, keep: Tensor) -> Tensor:
+        """Means (n, coordinates) from distances (n, d) to the user's rows; where they are not observed, as they are."""
+        moved = distance.double().cpu()[:, keep]
+        moved = moved if self.scale is None else moved * self.scale[keep]
+        x = rows.x.double().T[:, keep] if rows.projection is None else moved.new_full((1, 1), torch.nan)
+        origin = moved.new_zeros(len(keep)) if self.shift is None else self.shift[keep]
+        return moved + torch.where(x.isnan(), origin, x)
 
     def covariances_out(self, B: Tensor, keep: Tensor) -> Tensor:
         """Covariances (..., coordinates, coordinates) in the user's coordinates, float64 on the CPU."""
@@ -97,14 +103,6 @@ def answers(asked: Source | Batch, answer: Callable[[Batch], T], where: Computin
         return map(answer, asked.chunks(CHUNK_ROWS) if where.moved else [asked])
     plain = asked.arranged(None, 0)
     return plain.each(answer) if where.device.type == "cpu" else map(answer, plain.batches(0))
-
-
-def in_chunks(rows: Batch, size: int, answer: Callable[[Batch, int], T], where: Computing) -> Iterator[T]:
-    """answer(chunk, its first row) of rows in memory, in order; on a CPU by all cores."""
-    chunks = [(chunk, size * number) for number, chunk in enumerate(rows.chunks(size))]
-    if where.device.type != "cpu" or len(chunks) == 1:
-        return (answer(*chunk) for chunk in chunks)
-    return in_order([partial(iter, [chunk]) for chunk in chunks], lambda chunk: answer(*chunk))
 
 
 def rows_in(asked: Source | Batch) -> int:

@@ -12,21 +12,20 @@ from scipy.special import chdtrc
 from torch import Tensor
 
 from .. import kernels
-from ..kernels.grouped import grouped_sum
+from ..kernels.conditionals import conditionals
 from ..kernels.parameters import Parameters
+from ..kernels.posteriors import unpacked
 from ..rows import checks
 from ..rows.batch import Batch
 from . import line
-from .computing import Computing, computing, in_chunks
-from .conditionals import conditionals
+from .computing import CHUNK_ROWS, Computing, computing
 from .coordinates import Coordinate, coefficients, indices
 from .matrices import square_root
 from .outliers.p_value import p_values
-from .undefined import refuse_undefined
+from .undefined import NoDensity, refuse_singular, refuse_undefined
 
 Array = np.ndarray
 CHUNK_NUMBERS = 1 << 22  # numbers in the largest array of a chunk
-NEGLIGIBLE = 2.0**-60  # responsibility: all of them together are below rounding
 
 
 @dataclass(frozen=True)
@@ -108,25 +107,30 @@ class Posterior:
 
     def moments(self) -> tuple[Array, Array]:
         """Posterior mean (n, d) and covariance (n, d, d) of each row, in one go."""
-        parts = in_chunks(self.rows, self._chunk_rows, self._moments, self._where)
+        parts = [self._moments(chunk, CHUNK_ROWS * number) for number, chunk in enumerate(self.rows.chunks(CHUNK_ROWS))]
         means, covariances = zip(*parts, strict=True)
         return np.concatenate(means), np.concatenate(covariances)
 
     def _moments(self, rows: Batch, first: int) -> tuple[Array, Array]:
-        """Those of some rows from a first one on, over the components whose responsibility is not below rounding."""
+        """Those of some rows from a first one on."""
+        where, kept = self._where, torch.tensor(self._kept)
+        mean, triangles = kernels.posterior_moments(*where.parameters, where.batch(rows))
+        undefined = mean.isnan().any(1)
+        if bool(undefined.any()):
+            self._refuse(rows, int(undefined.nonzero()[0, 0]), first)
+        covariance = where.covariances_out(unpacked(triangles, self.parameters.d)[:, kept][:, :, kept], kept)
+        return where.distances_out(mean, rows, kept).numpy(), covariance.numpy()
+
+    def _refuse(self, rows: Batch, row: int, first: int) -> None:
+        """Say why a row has no posterior."""
         where = self._where
-        chunk = where.batch(rows)
-        weights = torch.softmax(kernels.log_joint(*where.parameters, chunk), dim=1)
-        i, j = torch.nonzero(~(weights < NEGLIGIBLE), as_tuple=True)
-        b, B, _ = conditionals(where.parameters.to(dtype=chunk.dtype), chunk, i, j, first)
-        r, kept, n = refuse_undefined(weights, first)[i, j].to(b.dtype), torch.tensor(self._kept), chunk.n
-        keep = kept.to(b.device)
-        b, B = b[:, keep], B[:, keep][:, :, keep]
-        mean = grouped_sum(r[:, None] * b, i, n)
-        away = b - mean[i]
-        spread = r[:, None, None] * (B + away[:, :, None] * away[:, None, :])
-        covariance = grouped_sum(spread, i, n)
-        return where.means_out(mean, kept).numpy(), where.covariances_out(covariance, kept).numpy()
+        one = where.batch(rows.rows(slice(row, row + 1)))
+        joint = kernels.log_joint(*where.parameters, one)
+        pairs = torch.arange(self.parameters.k, device=one.device)
+        given = conditionals(where.parameters.to(dtype=one.dtype), one, torch.zeros_like(pairs), pairs)
+        refuse_singular(given[0], pairs, first + row)
+        refuse_undefined(torch.softmax(joint, dim=1), first + row)
+        raise NoDensity(first + row, 1)
 
     def marginal(self, coordinates: Sequence[Coordinate]) -> Posterior:
         """The posterior of some coordinates.
@@ -247,7 +251,8 @@ class Posterior:
         for number, rows in enumerate(self.rows.chunks(size)):
             chunk, n = where.batch(rows), rows.n
             i, j = (t.to(chunk.device) for t in (torch.arange(n).repeat_interleave(k), torch.arange(k).repeat(n)))
-            given = conditionals(where.parameters.to(dtype=chunk.dtype), chunk, i, j, size * number)
+            given = conditionals(where.parameters.to(dtype=chunk.dtype), chunk, i, j)
+            refuse_singular(given[0], j, size * number)
             b, B, distance = (t.unflatten(0, (n, k)) for t in given)
             weights = torch.softmax(kernels.log_joint(*where.parameters, chunk), dim=1)
             weights = refuse_undefined(weights, size * number).double().cpu()

@@ -28,3 +28,13 @@ def refuse_undefined(values: Tensor, first: int = 0) -> Tensor:
     if bool(bad.any()):
         raise NoDensity(first + int(bad.nonzero()[0, 0]), int(bad.sum()))
     return values
+
+
+def refuse_singular(b: Tensor, component: Tensor, first: int) -> None:
+    """Refuse pairs whose conditional means (m, d) are NaN; rows, from ``first`` on, have pairs of all components each."""
+    bad = b.isnan().any(1)
+    if not bool(bad.any()):
+        return
+    pair, k = int(bad.nonzero()[0, 0]), int(component.max()) + 1
+    row, which = first + pair // k, int(component[pair])
+    raise ValueError(f"row {row} has no posterior: its noise and component {which} are both singular")

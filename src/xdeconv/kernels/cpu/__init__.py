@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ...rows.batch import Batch
 from ...system.threads import threads, together
+from .. import reference
 from ..groups import Groups, GroupSums
 from ..options import DEFAULT, Options
 from ..parameters import Factors
@@ -133,6 +134,21 @@ def log_joint(
     run = _Run(log_weights, means, covariances, batch, LOG_JOINT, False)
     run.chunks()
     return torch.from_numpy(run.log_joint)
+
+
+def posterior_moments(
+    log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT
+) -> tuple[Tensor, Tensor]:
+    """Posterior means and covariances of each row; the same bits for any number of threads."""
+    from . import posteriors
+
+    k, d = means.shape
+    if not posteriors.takes(batch, d):
+        return reference.posterior_moments(log_weights, means, covariances, batch, options)
+    kind = posteriors.kind_of(batch, d)
+    log_weights, means, covariances = (t.detach().double() for t in (log_weights, means, covariances))
+    table, _, _ = _components(log_weights, means, covariances, batch, kind, False)
+    return posteriors.moments(table, k, batch, kind, _memory)
 
 
 class _Run:

@@ -175,6 +175,15 @@ class Emitter(ABC):
                     place = self._pointer(table, (first + lane) * len(columns) + block, row.type)
                     self.builder.store(row, place, align=self.size)
 
+    def scatter_rows(self, columns: Sequence[Lanes], table: Any, index: Any) -> None:
+        """The W rows of a table that W indices name, from their columns (whole registers)."""
+        starts = [self.at(table, place, len(columns)) for place in self.indices(index)]
+        for block in range(0, len(columns), self.piece):
+            for first in range(0, self.width, self.piece):
+                square = self._transpose(partial(self._take_half, columns[block : block + self.piece], first))
+                for start, row in zip(starts[first : first + self.piece], square, strict=True):
+                    self.builder.store(row, self._pointer(start, block, row.type), align=self.size)
+
     def _take_half(self, columns: Sequence[Lanes], first: int, row: int, half: int) -> Any:
         start, value = first + half * self.piece // 2, columns[row].value
         return self._shuffle(value, value, range(start, start + self.piece // 2))

@@ -28,6 +28,7 @@ from . import pairs as numba_pairs
 from .kinds import TILE, Kind, Unrolled
 from .lanes import ADDRESS, Emitter, Lanes, WideEmitter
 from .pairs import Load
+from .posterior_pairs import add_posteriors
 
 log = logging.getLogger("xdeconv")
 
@@ -204,6 +205,7 @@ def responsible(emit: Emitter, kind: Kind, joint: Any, groups: Any, state: Any, 
 STEPS = {step.__name__: step for step in (
     groups_of_table, joint_of_rows, joint_of_best, sums_of_rows, noise_range, bounds, bound_of_rows,
     gathered, scattered, largest, best, exponentials, exponentials_and_tails, logarithms, chosen, responsible,
+    add_posteriors,
 )}  # fmt: skip
 
 

@@ -5,18 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..kernels.parameters import Parameters
 from ..rows.batch import Batch
+from .parameters import Parameters
 
 
-def conditionals(
-    parameters: Parameters, batch: Batch, i: Tensor, j: Tensor, first: int
-) -> tuple[Tensor, Tensor, Tensor]:
+def conditionals(parameters: Parameters, batch: Batch, i: Tensor, j: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """b (m, d), B (m, d, d) and the squared Mahalanobis distance (m,) of some pairs of rows i and components j.
 
-    The batch begins at row ``first`` of what the user gave.
-
-    B is (I - K R) V (I - K R)^T + K S K^T with K = V R^T T^-1: a sum of squares, positive however small S is.
+    B is (I - K R) V (I - K R)^T + K S K^T with K = V R^T T^-1: a sum of squares, positive however small S is. All are
+    NaN where T has no Cholesky factor.
     """
     _, m, V = parameters
     observed = ~batch.x.T.isnan()
@@ -32,9 +29,7 @@ def conditionals(
     gaps, R, S, m, V = torch.diag_embed(1 - seen)[i], R[i], S[i], m[j], V[j]
     RV = R @ V
     L, failed = torch.linalg.cholesky_ex(RV @ R.mT + S + gaps)
-    if bool(failed.any()):
-        row, component = (int(index[failed.nonzero()[0, 0]]) for index in (i, j))
-        raise ValueError(f"row {first + row} has no posterior: its noise and component {component} are both singular")
+    L = torch.where((failed > 0)[:, None, None], torch.nan, L)
     residual = (x[i, :, None] - R @ m[:, :, None]) * seen[i, :, None]
     gain = torch.cholesky_solve(RV, L).mT
     z = torch.linalg.solve_triangular(L, residual, upper=False)[..., 0]
