@@ -1,7 +1,7 @@
 """One large file after the other question: what a user waits for, step by step, the most important steps first.
 
 Kernels are compiled before, by the same calls on a small file. Each step is said as soon as it is done, and the table
-of all is written anew each time, so that nothing is lost where time runs out: then it says which steps were not reached.
+of all is written again each time, so that nothing is lost where time runs out: then it says what was not reached.
 """
 
 from __future__ import annotations
@@ -88,13 +88,11 @@ class Steps:
 def run(device: str, rows: int, k: int, seconds: float, folder: Path, out: Path) -> None:
     """All steps, as far as they come in so many seconds."""
     out.mkdir(parents=True, exist_ok=True)
-    steps, left = Steps(device, rows, k, folder, out), [work for work in (compile_, parquet_, store_, posterior_)]
-    said = ""
+    steps, said = Steps(device, rows, k, folder, out), ""
     try:
         with at_most(seconds):
-            while left:
-                left[0](steps)
-                left.pop(0)
+            for work in (compile_, parquet_, store_, posterior_):
+                work(steps)
     except KeyboardInterrupt:
         done = {line[0] for line in steps.lines}
         said = f"Stopped after {seconds:g} s. Not reached: {'; '.join(what for what in ASKED if what not in done)}."

@@ -57,7 +57,8 @@ def test_a_pair_that_failed_is_nan(backend, device):
     mean, covariance = kernels.posterior_moments(
         log_weights, means, V, p.batch(device=home(backend, device)), Options(backend=backend)
     )
-    assert bool(mean.isnan().all()) and bool(covariance.isnan().all())
+    assert bool(mean.isnan().all())
+    assert bool(covariance.isnan().all())
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -65,4 +66,4 @@ def test_no_rows_have_no_moments(backend, device):
     p = CASES["full"]
     none = p.batch(device=home(backend, device)).rows(slice(0, 0))
     mean, covariance = kernels.posterior_moments(*p.parameters(), none, Options(backend=backend))
-    assert mean.shape == (0, 3) and covariance.shape == (0, 6)
+    assert (mean.shape, covariance.shape) == ((0, 3), (0, 6))

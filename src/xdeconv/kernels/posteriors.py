@@ -48,9 +48,8 @@ def packed(B: Tensor) -> Tensor:
     return B[:, a, b]
 
 
-def unpacked(triangles: Tensor, d: int) -> Tensor:
-    """Symmetric matrices (n, d, d) from their lower triangles."""
-    a, b = torch.tril_indices(d, d, device=triangles.device)
-    B = triangles.new_empty(len(triangles), d, d)
-    B[:, a, b] = B[:, b, a] = triangles
-    return B
+def unpacked(triangles: Tensor, keep: Tensor) -> Tensor:
+    """Some lines and columns (n, ...) of symmetric matrices, from their lower triangles."""
+    high, low = torch.maximum(keep[:, None], keep), torch.minimum(keep[:, None], keep)
+    places = (high * (high + 1) // 2 + low).flatten().to(triangles.device)
+    return triangles[:, places].unflatten(1, (len(keep), len(keep)))

@@ -118,7 +118,7 @@ class Posterior:
         undefined = mean.isnan().any(1)
         if bool(undefined.any()):
             self._refuse(rows, int(undefined.nonzero()[0, 0]), first)
-        covariance = where.covariances_out(unpacked(triangles, self.parameters.d)[:, kept][:, :, kept], kept)
+        covariance = where.covariances_out(unpacked(triangles.cpu(), kept), kept)
         return where.distances_out(mean, rows, kept).numpy(), covariance.numpy()
 
     def _refuse(self, rows: Batch, row: int, first: int) -> None:

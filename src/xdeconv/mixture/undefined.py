@@ -31,7 +31,7 @@ def refuse_undefined(values: Tensor, first: int = 0) -> Tensor:
 
 
 def refuse_singular(b: Tensor, component: Tensor, first: int) -> None:
-    """Refuse pairs whose conditional means (m, d) are NaN; rows, from ``first`` on, have pairs of all components each."""
+    """Refuse pairs whose conditional means (m, d) are NaN; rows, from ``first`` on, have a pair of each component."""
     bad = b.isnan().any(1)
     if not bool(bad.any()):
         return

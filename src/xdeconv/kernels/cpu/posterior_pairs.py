@@ -63,8 +63,8 @@ def add_posteriors(
 def posterior(emit: Emitter, kind: Kind, row: Load, component: Load) -> Found:
     """Place (d) and packed covariance."""
     pair = numba_pairs.factored(emit, kind, row, component)
-    w, M = numba_pairs._inverse(emit, kind, pair, emit.constant(1.0))
-    M = _full(M)
+    w, lower = numba_pairs._inverse(emit, kind, pair, emit.constant(1.0))
+    M = _full(lower)
     V = _symmetric(kind.d, lambda a, b: component(kind.d + packed(a, b)))
     m = [component(a) for a in range(kind.d)]
     if kind.projected:

@@ -7,7 +7,6 @@ is merged at once (West 1979), so that nothing large cancels and no (n, k, d, d)
 from __future__ import annotations
 
 import itertools
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -49,8 +48,8 @@ def loop(bits: int) -> Callable[..., None]:
 
     # fmt: off
     def posteriors(  # type: ignore[no-untyped-def]
-        steps, shape, at, memory, found_at, found, lines_at, lines, x, noise, projection, none, prior, label, unit, start, stop,
-        mean, covariance,
+        steps, shape, at, memory, found_at, found, lines_at, lines, x, noise, projection, none, prior, label, unit,
+        start, stop, mean, covariance,
     ):
         # fmt: on
         """Rows start to stop: mean (n, d) and packed covariance (n, ...), NaN where there is none."""
@@ -110,7 +109,8 @@ def _signature(number: Any) -> Any:
     return types.void(
         types.NamedUniTuple(whole, len(Steps._fields), Steps), types.NamedUniTuple(whole, len(Shape._fields), Shape),
         types.NamedUniTuple(whole, len(Places._fields), Places), types.NamedTuple(memory_types(number), Scratch),
-        whole, array(number, 2), whole, array(types.int32, 1), array(number, 2, "A"), array(number, 2, "A"), array(number, 2, "A"),
+        whole, array(number, 2), whole, array(types.int32, 1),
+        array(number, 2, "A"), array(number, 2, "A"), array(number, 2, "A"),
         array(number, 1, "A"), array(number, 2, "A"), array(whole, 1, "A"), array(real, 1), whole, whole,
         array(number, 2), array(number, 2),
     )  # fmt: skip
@@ -159,9 +159,10 @@ class Work:
             at = scratch.places(memory, self.components)
             found = self.new((TILE + 1) * numbers(self.kind), self.components.dtype).reshape(TILE + 1, -1)
             lines = np.empty(TILE + self.kind.width, np.int32)
+            room = at, memory, found.ctypes.data, found, lines.ctypes.data, lines
             while (c := next(turn)) < len(starts):
-                loop(self.kind.bits)(*how, at, memory, found.ctypes.data, found, lines.ctypes.data, lines,
-                                     *self.rows, starts[c], min(starts[c] + size, n), self.mean, self.covariance)  # fmt: skip
+                stop = min(starts[c] + size, n)
+                loop(self.kind.bits)(*how, *room, *self.rows, starts[c], stop, self.mean, self.covariance)
 
         together("kernel", work, min(threads(), len(starts)))
 

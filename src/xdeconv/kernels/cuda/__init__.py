@@ -178,6 +178,23 @@ def log_joint(
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
+@at_home
+def posterior_moments(
+    log_weights: Tensor, means: Tensor, covariances: Tensor, batch: Batch, options: Options = DEFAULT
+) -> tuple[Tensor, Tensor]:
+    """Posterior means (n, d) and packed covariances of each row; by dense algebra for views and many dimensions."""
+    if is_large(batch) or batch.projection is not None or batch.n == 0:
+        return reference.posterior_moments(log_weights, means, covariances, batch, options)
+    from . import posteriors
+
+    table, shape = posteriors.table_and_shape(log_weights, means, covariances, batch)
+    parts = []
+    for part in batch.chunks(SLICE):
+        parts.append(posteriors.moments(table, part, shape, plan_for(part, len(means), replace(options, skip=False))))
+    whole = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+    return whole[: batch.d].T, whole[batch.d :].T
+
+
 def is_large(batch: Batch) -> bool:
     """Whether matrices are too large for registers."""
     return max(batch.d, batch.p) > IN_REGISTERS
