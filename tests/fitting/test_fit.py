@@ -199,6 +199,19 @@ def test_tolerance_stops_and_zero_never_does():
     assert len(strict.history) == len(loose.history) + 10
 
 
+def test_what_float32_cannot_resolve_is_said():
+    X, S = noisy_rows(300)
+    asked = {"noise": S, "tol": 1e-7, "moves": "none"}
+    coarse = xd.fit(X, 2, dtype="float32", **asked)
+    assert coarse.converged
+    (note,) = [note for note in coarse.notes if "cannot tell" in note]
+    assert note.startswith("float32 cannot tell 1e-07 nats of total log-likelihood of 300 rows apart")
+    finest = 6e-9 * 300 * abs(coarse.loglik)
+    assert f"converged to within {finest:.2g}: dtype='float64' resolves more" in note
+    assert not any("cannot tell" in note for note in xd.fit(X, 2, dtype="float64", **asked).notes)
+    assert not any("cannot tell" in note for note in xd.fit(X, 2, noise=S, dtype="float32", moves="none").notes)
+
+
 @pytest.mark.slow
 def test_restarts_keep_the_best_and_leak_nothing():
     X, S = noisy_rows(400, seed=10)

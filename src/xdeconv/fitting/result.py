@@ -12,13 +12,14 @@ from ..methods import Structure
 from ..mixture._mixture import Mixture
 from ..rows.data import Source
 from ..system.ranks import made_by_first
+from ..system.text import counted
 from .beside.selected import selection_notes
 from .beside.sureness import with_standard_errors
 from .history import Epoch, columns
 from .limits import cannot_tell
 from .plan import Plan
 from .state import FitState
-from .stopping import monte_carlo
+from .stopping import monte_carlo, resolved
 from .workspace import Workspace
 
 
@@ -83,6 +84,7 @@ def result_of(workspace: Workspace, state: FitState, interrupted: bool) -> FitRe
         *workspace.raw.notes,
         *state.notes,
         *_shortfall(workspace, state, interrupted),
+        *_coarseness(workspace, winner.converged, loglik),
         *cannot_tell(mixture, workspace.raw),
     )
     if mixture.inflation is not None:
@@ -138,3 +140,14 @@ def _shortfall(workspace: Workspace, state: FitState, interrupted: bool) -> list
     if plan.patience is not None and state.epoch < plan.epochs:
         return []
     return [f"the fit ended after its limit of {plan.epochs} passes and has not converged: more epochs may gain more"]
+
+
+def _coarseness(workspace: Workspace, converged: bool, loglik: float) -> list[str]:
+    """A note for a fit by full passes that has converged to what its number type resolves, which is more than asked."""
+    plan, unit = workspace.plan, workspace.total / workspace.train.rows
+    finest = resolved(workspace, loglik) / unit
+    if not converged or plan.batch_rows is not None or plan.tol == 0 or finest <= plan.tol:
+        return []
+    number, more = ("float32", ": dtype='float64' resolves more") if workspace.single else ("float64", "")
+    return [f"{number} cannot tell {plan.tol:g} nats of total log-likelihood of {counted(workspace.train.rows, 'row')} "
+            f"apart: the fit has converged to within {finest:.2g}{more}"]  # fmt: skip

@@ -20,14 +20,14 @@ MOST_OF = 0.1  # of what a round has gained may be left when the next one begins
 RESOLVED = {True: 6e-9, False: 1e-17}  # of the log-likelihood: what float32 and float64 can tell apart
 
 
-def resolved(workspace: Workspace, past: list[Epoch]) -> float:
-    """What may be left when a fit has converged: ``tol`` nats, or what the number type can resolve.
+def resolved(workspace: Workspace, loglik: float) -> float:
+    """What may be left when a fit has converged: ``tol`` nats, or what the number type can resolve of a mean loglik.
 
     Row weights may have any unit: nats are of rows whose mean weight is 1.
     """
     if workspace.plan.tol == 0:
         return 0.0
-    size = abs(past[-1].loglik) * workspace.total if past else 0.0
+    size = abs(loglik) * workspace.total
     return max(workspace.plan.tol * workspace.total / workspace.train.rows, RESOLVED[workspace.single] * size)
 
 
@@ -48,7 +48,7 @@ def settled(workspace: Workspace, learner: Any, state: FitState) -> bool:
     if workspace.plan.batch_rows is not None:
         return False
     past = [record for record in _since_search(state.past()) if record.epoch >= state.drawing[2]]
-    return bool(past) and left(workspace, learner, past) < resolved(workspace, past)
+    return bool(past) and left(workspace, learner, past) < resolved(workspace, past[-1].loglik)
 
 
 def search_due(workspace: Workspace, learner: Any, state: FitState) -> bool:
@@ -98,9 +98,11 @@ def nearly(workspace: Workspace, learner: Any, state: FitState) -> bool:
     """Whether a round has gained almost all that its draws have to give: others make more of a difference."""
     past = [record for record in state.past() if record.epoch >= state.drawing[2]]
     unit = workspace.total / workspace.train.rows
-    gained = workspace.total * (past[-1].loglik - past[0].loglik) if past else 0.0
-    enough = max(resolved(workspace, past), min(unit, MOST_OF * gained))
-    return bool(past) and left(workspace, learner, past) < enough
+    if not past:
+        return False
+    gained = workspace.total * (past[-1].loglik - past[0].loglik)
+    enough = max(resolved(workspace, past[-1].loglik), min(unit, MOST_OF * gained))
+    return left(workspace, learner, past) < enough
 
 
 def monte_carlo(workspace: Workspace, state: FitState) -> float:
