@@ -5,8 +5,12 @@ import sys
 import textwrap
 
 import pytest
+from numba import types
 
-from xdeconv.system.keeping import kept
+from xdeconv.kernels.cpu import low_rank
+from xdeconv.system import keeping
+from xdeconv.system.keeping import compiled_loop, kept
+from xdeconv.system.progress import Progress, tell
 
 NOWHERE = textwrap.dedent("""
     import logging
@@ -45,3 +49,43 @@ def test_other_problems_are_not_hidden():
 
     with pytest.raises(RuntimeError, match="something else"):
         kept(compiled)
+
+
+@pytest.fixture
+def said(caplog):
+    """What is said to be compiled, as in a new process."""
+    keeping.say_compiling.cache_clear()
+    caplog.set_level("INFO", logger="xdeconv")
+    return lambda: [r.getMessage().partition(" (")[0] for r in caplog.records if "compiling" in r.getMessage()]
+
+
+def test_a_loop_is_said_before_it_is_compiled_and_not_when_it_is_read(said, tmp_path, monkeypatch):
+    (tmp_path / "some_loop.py").write_text("def work(x):\n    for i in range(len(x)):\n        x[i] += 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    work, signature = __import__("some_loop").work, types.void(types.float64[::1])
+    with Progress(shown=False) as progress:
+        tell("searching")
+        compiled_loop(work, signature, "some loop")
+        assert progress.text == "searching"  # again: it is no longer compiling
+    assert said() == ["compiling CPU kernels for some loop"]
+    keeping.say_compiling.cache_clear()
+    compiled_loop(work, signature, "some loop")
+    assert len(said()) == 1
+
+
+def test_what_is_said_is_shown_while_it_is_compiled(said):
+    def compiled(_):
+        keeping.say_compiling("some step")
+        return progress.text
+
+    with Progress(shown=False) as progress:
+        assert kept(compiled) == "compiling CPU kernels for some step"
+
+
+def test_covariances_of_low_rank_that_are_on_disk_are_not_said_to_be_compiled(said):
+    low_rank.loop(False)
+    low_rank.loop.cache_clear()
+    keeping.say_compiling.cache_clear()
+    before = len(said())
+    low_rank.loop(False)
+    assert len(said()) == before

@@ -36,8 +36,7 @@ def terminal(monkeypatch):
 
 
 def test_a_long_call_is_shown_by_default_and_a_short_one_is_not(terminal):
-    with progress_of_call(None, None) as progress:
-        progress.delay = 0.05
+    with progress_of_call(None, None):
         tell("short")
     assert terminal == []
     with Progress(delay=0.05, lines=False):

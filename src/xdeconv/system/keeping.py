@@ -1,11 +1,16 @@
-"""Compiled code is kept on disk for the next process, where there is a folder for it."""
+"""Compiled code is kept on disk for the next process, where there is a folder for it; what is compiled now is said."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from numba import njit
+from numba.core.event import Event, Listener, install_listener
+
+from .progress import tell, telling
 
 log = logging.getLogger("xdeconv")
 T = TypeVar("T")
@@ -14,7 +19,8 @@ T = TypeVar("T")
 def kept(compiled: Callable[[bool], T]) -> T:
     """compiled(True), whose code Numba keeps on disk, or compiled(False) where it has no folder to write to."""
     try:
-        return compiled(True)
+        with telling():
+            return compiled(True)
     except RuntimeError as problem:
         if "no locator available" not in str(problem):
             raise
@@ -23,6 +29,33 @@ def kept(compiled: Callable[[bool], T]) -> T:
         return compiled(False)
     _say_not_kept("")
     return compiled(False)
+
+
+def compiled_loop(function: Callable[..., None], signature: Any, what: str) -> Callable[..., None]:
+    """A loop in Python, compiled for a signature unless the disk has it, which is said before it begins."""
+    with install_listener("numba:compile", _Saying(function, what)):
+        return kept(lambda keep: njit(signature, nogil=True, cache=keep, error_model="numpy")(function))
+
+
+class _Saying(Listener):
+    """Says that a function is being compiled; what is read from the disk makes no event."""
+
+    def __init__(self, function: Callable[..., None], what: str) -> None:
+        self.function, self.what = function, what
+
+    def on_start(self, event: Event) -> None:
+        if event.data["dispatcher"].py_func is self.function:
+            say_compiling(self.what)
+
+    def on_end(self, event: Event) -> None:
+        """Whoever keeps the code tells what was going on before."""
+
+
+@cache
+def say_compiling(what: str) -> None:
+    """Say, once in a process, what is being compiled; only code generation calls this, so that it is true."""
+    log.info("compiling CPU kernels for %s (they are kept for the next time)", what)
+    tell(f"compiling CPU kernels for {what}")
 
 
 @cache

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -262,3 +264,23 @@ class _Lines:
 
     def close(self) -> None:
         pass
+
+
+@contextmanager
+def telling() -> Iterator[None]:
+    """What was told before is told again after this, where something else was told meanwhile.
+
+    Examples
+    --------
+    >>> with Progress(shown=False) as progress:
+    ...     tell("searching")
+    ...     with telling():
+    ...         tell("compiling")
+    ...     progress.text
+    'searching'
+    """
+    progress = _CURRENT.get()
+    before = "" if progress is None else progress.text
+    yield
+    if progress is not None and progress.text != before:
+        progress.update(before)

@@ -11,10 +11,10 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
 from ...rows.batch import Batch
-from ...system.keeping import kept
+from ...system.keeping import compiled_loop
 from ..groups import Groups
 from . import scratch
 from .blocks import Blocked
@@ -89,7 +89,7 @@ def loop(bits: int) -> Callable[..., None]:
 
     groups.__qualname__ = f"groups_float{bits}"
     number = types.float32 if bits == 32 else types.float64
-    return kept(lambda keep: njit(_signature(number), nogil=True, cache=keep, error_model="numpy")(groups))
+    return compiled_loop(groups, _signature(number), f"the loop over groups of rows, float{bits}")
 
 
 def _signature(number: Any) -> Any:

@@ -15,13 +15,13 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ...system.keeping import kept
+from ...system.keeping import kept, say_compiling
 from .blocks import BLOCK, Blocked
 from .lanes import ADDRESS, INDEX, Lanes
 from .moments import prepared, seen
 from .panels import SIDE, Pair, Variables, Writer
 from .sums import sums_of_rows
-from .tiles import LARGEST, SIX, TILE, _cfunc, fingerprint, say_compiling
+from .tiles import LARGEST, SIX, TILE, _cfunc, fingerprint
 from .whitening import joint_shared
 
 

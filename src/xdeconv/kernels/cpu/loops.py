@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-from ...system.keeping import kept
+from ...system.keeping import compiled_loop
 from .lanes import VECTOR_BYTES
 from .scratch import LEVELS, LOG_JOINT, LOG_PROB, PATTERNS, SUMS, WINDOW, signature
 from .tiles import (  # fmt: skip
@@ -31,7 +31,6 @@ from .tiles import (  # fmt: skip
     cuts,
     fingerprint,
     lost,
-    say_compiling,
 )
 
 WORTH, PAUSE = 0.35, 15  # a bound that leaves more than this share of a tile's pairs is not tried for some tiles
@@ -43,7 +42,6 @@ def _call(typing: Any, address: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: 
     """Call the compiled step at an address."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        say_compiling("all dimensions")
         step = ir.FunctionType(ir.VoidType(), [ir.IntType(64)] * 6)
         builder.call(builder.inttoptr(arguments[0], step.as_pointer()), arguments[1:])
         return context.get_dummy_value()
@@ -279,4 +277,4 @@ def loop(bits: int) -> Callable[..., None]:
 
     chunk.__qualname__ = f"chunk_float{bits}"  # an index of its own on disk, as for the steps
     number = types.float32 if bits == 32 else types.float64
-    return kept(lambda keep: njit(signature(number), nogil=True, cache=keep, error_model="numpy")(chunk))
+    return compiled_loop(chunk, signature(number), f"the loop over rows, float{bits}")

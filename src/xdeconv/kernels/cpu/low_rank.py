@@ -24,13 +24,12 @@ from numba import njit, types
 from torch import Tensor
 
 from ...rows.batch import Batch
-from ...system.keeping import kept
+from ...system.keeping import compiled_loop
 from ...system.threads import threads, together
 from ..options import Options
 from ..parameters import Factors
 from ..stats import Stats
 from .merge import InOrder
-from .tiles import say_compiling
 
 CHUNK_NUMBERS = 1 << 22  # operations of a chunk of rows
 MAX_CHUNKS = 256
@@ -338,7 +337,6 @@ _distance, _summed = _compiled(distance), _compiled(summed)
 @cache
 def loop(single: bool) -> Callable[..., None]:
     """The loop over a chunk of rows, compiled for a number type of rows."""
-    say_compiling("covariances of low rank")
     row = types.float32 if single else types.float64
     flat, matrix = types.Array(types.float64, 1, "A"), types.Array(types.float64, 2, "C")
     signature = types.void(
@@ -348,4 +346,4 @@ def loop(single: bool) -> Callable[..., None]:
         types.Array(types.int64, 1, "A"), flat, flat, types.float64, types.int64, types.int64,
         types.Array(types.float64, 2, "C"), types.Array(types.float64, 1, "C"),
     )  # fmt: skip
-    return kept(lambda keep: njit(signature, nogil=True, cache=keep, error_model="numpy")(chunk))
+    return compiled_loop(chunk, signature, f"covariances of low rank, float{32 if single else 64}")

@@ -21,7 +21,7 @@ from ...rows.batch import Batch
 from ...system.threads import threads, together
 from . import scratch
 from .blocks import unrolled
-from .keeping import kept
+from ...system.keeping import kept
 from .kinds import Kind, Unrolled
 from .lanes import VECTOR_BYTES
 from .loops import _add_prior, _call, _fill

@@ -22,8 +22,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from ...system.checksums import checksum
-from ...system.keeping import kept
-from ...system.progress import tell
+from ...system.keeping import kept, say_compiling
 from . import pairs as numba_pairs
 from .kinds import TILE, Kind, Unrolled
 from .lanes import ADDRESS, Emitter, Lanes, WideEmitter
@@ -220,13 +219,6 @@ def compiled(kind: Kind, step: str) -> int:
     run.__qualname__ = f"{step} {code}".replace(" ", "_")  # an index of its own: processes must not share numbers
     made = kept(lambda keep: _cfunc(types.void(*SIX), cache=keep, nopython=True, error_model="numpy")(run))
     return int(made.address)
-
-
-@cache
-def say_compiling(what: str) -> None:
-    """Say, once in a process, what is being compiled; only code generation calls this, so that it is true."""
-    log.info("compiling CPU kernels for %s (they are kept for the next time)", what)
-    tell(f"compiling CPU kernels for {what}")
 
 
 def for_what(kind: Unrolled) -> str:
