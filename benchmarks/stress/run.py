@@ -29,8 +29,8 @@ from benchmarks.stress import changes, damage, forks, kills, limits, long, soak
 
 Part = Callable[[Path, argparse.Namespace], tuple[list[list[str]], list[str]]]
 PARTS: dict[str, tuple[Part, str, list[str], str]] = {
-    "damage": (damage.part, "Stress: damaged files", damage.HEADER, " --inputs {inputs}"),
-    "kills": (kills.part, "Stress: kill -9 and resume", kills.HEADER, " --times {times}"),
+    "damage": (damage.part, "Stress: damaged files", damage.HEADER, " --inputs {inputs} --seed {seed}"),
+    "kills": (kills.part, "Stress: kill -9 and resume", kills.HEADER, " --times {times} --seed {seed}"),
     "changes": (changes.part, "Stress: files that change", changes.HEADER, ""),
     "forks": (forks.part, "Stress: fits in child processes", forks.HEADER, ""),
     "limits": (limits.part, "Stress: users, memory, disks and clocks", limits.HEADER, ""),
