@@ -1,13 +1,14 @@
 """The edges of formats: masks, units of several files, names, dates, large numbers, damage and bombs."""
 
+import contextlib
 import gzip
 import io
+import signal
 import subprocess
 import sys
 import textwrap
 import tracemalloc
 import zipfile
-from contextlib import suppress
 from decimal import Decimal
 
 import h5py
@@ -23,7 +24,7 @@ from astropy.table import MaskedColumn, QTable, Table
 import xdeconv as xd
 from xdeconv.catalog._open import open as open_catalog
 from xdeconv.catalog.blocks import Part
-from xdeconv.catalog.readers import ReadError, open_table
+from xdeconv.catalog.readers import ReadError, open_table, rows_of
 from xdeconv.catalog.readers.lengths import batch_lengths
 from xdeconv.catalog.readers.text import read_header
 from xdeconv.rows.batch import Batch
@@ -441,7 +442,7 @@ def test_a_small_file_takes_little_memory_to_open(kind, name, tmp_path):
         import resource, sys
         import astropy.io.fits, numpy, pyarrow.csv
         from xdeconv.catalog._open import open_source
-        from xdeconv.catalog.readers import open_table
+        from xdeconv.catalog.readers import open_table, rows_of
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         try:
             table = open_table(sys.argv[1])
@@ -453,6 +454,62 @@ def test_a_small_file_takes_little_memory_to_open(kind, name, tmp_path):
     command = [sys.executable, "-c", textwrap.dedent(code), str(tmp_path / name)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert int(done.stdout.split()[-1]) < 200  # MiB
+
+
+def endless(path):
+    """A file of a few kilobytes that says that it has 10^12 rows."""
+    rows = 10**12
+    if path.suffix == ".h5":
+        with h5py.File(path, "w") as file:
+            file.create_dataset("x", shape=(rows,), dtype="f8", chunks=(1 << 16,))
+    elif path.suffix in (".npy", ".npz"):
+        kind, shape = ("<f8", (rows, 0)) if path.stem == "narrow" else ([("x", "S0")], (rows,))
+        header = io.BytesIO()
+        words = {"descr": kind if path.suffix == ".npy" else "|V0", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(header, words)
+        if path.suffix == ".npy":
+            path.write_bytes(header.getvalue())
+        else:
+            with zipfile.ZipFile(path, "w") as archive:
+                archive.writestr("x.npy", header.getvalue())
+    else:
+        Table({"x": np.zeros(0)}).write(path)
+        content = path.read_bytes().replace(b"NAXIS2  =                    0", b"NAXIS2  =        1000000000000")
+        content = content.replace(b"NAXIS1  =                    8", b"NAXIS1  =                    0")
+        path.write_bytes(content.replace(b"'D       '", b"'0D      '"))
+
+
+@pytest.mark.parametrize("name", ["a.npy", "narrow.npy", "a.npz", "a.fits"])
+def test_rows_that_take_no_bytes_are_refused(name, tmp_path):
+    endless(tmp_path / name)
+    with _little_and_soon(), pytest.raises(ReadError, match=f"{name} is damaged"):
+        open_table(tmp_path / name)
+
+
+def test_a_small_file_of_very_many_rows_takes_little_memory(tmp_path):
+    endless(tmp_path / "a.h5")
+    with _little_and_soon():
+        table = open_table(tmp_path / "a.h5")
+    assert rows_of(table) == 10**12
+
+
+@contextlib.contextmanager
+def _little_and_soon():
+    """At most 32 MiB, and no more than 20 seconds."""
+
+    def ring(*_):
+        raise AssertionError("it takes too long")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.alarm(20)
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_a_record_batch_is_not_unpacked_to_be_counted(tmp_path):
@@ -482,7 +539,7 @@ def test_record_batches_of_damaged_files_are_refused_or_counted(tmp_path):
     for at in range(len(content)):
         for bit in (1, 64, 128):
             path.write_bytes(content[:at] + bytes([content[at] ^ bit]) + content[at + 1 :])
-            with suppress(ReadError):
+            with contextlib.suppress(ReadError):
                 assert all(0 <= rows < 2**31 for rows in batch_lengths(str(path), 1))
 
 

@@ -5,9 +5,12 @@ import os
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import typer
 
 import xdeconv as xd
 from catalogues import FEATURES
+from xdeconv.cli.app import app
+from xdeconv.cli.config import WRITTEN
 
 MODEL, STARS = "model.safetensors", "stars.parquet"
 FIT = ("fit", STARS, "-c", "parallax,pmra", "-k", "1", "--epochs", "1", "--moves", "none")
@@ -141,19 +144,33 @@ def test_a_checkpoint_over_something_else_is_refused(here, call):
         ("select", 'model = "stars.parquet"'),
         ("select", 'results = "stars.parquet"'),
         ("prepare", 'paths = ["stars.parquet", "store"]'),
+        ("errors", 'picture = "picture.png"'),
+        ("plot", 'model = "other.safetensors"'),
     ],
 )
 def test_a_file_of_options_chooses_no_paths(here, call, command, line):
     (here / "options.toml").write_text(f"[{command}]\n{line}\n")
     words = {
         "fit": FIT, "score": ("score", MODEL, STARS), "select": ("select", STARS, "-c", "parallax", "-k", "1"),
-        "prepare": ("prepare",),
+        "prepare": ("prepare",), "errors": ("errors", MODEL, STARS), "plot": ("plot",),
     }[command]  # fmt: skip
     before = contents(here)
     code, _, err = call(*words, "--config", "options.toml")
     assert code == 2, err
     assert "on the command line" in err
     assert contents(here) == before
+
+
+def test_every_option_that_is_a_path_is_known_to_be_read_or_written():
+    read = {"model", "field", "config"}
+    commands = typer.main.get_command(app).commands
+    paths = {p.name for command in commands.values() for p in command.params if is_path(p)}
+    assert paths - read <= set(WRITTEN)
+    assert {"output", "per_row", "picture", "checkpoint"} <= paths
+
+
+def is_path(parameter):
+    return "Path" in str(vars(parameter).get("type_descriptor") or vars(parameter).get("type"))
 
 
 def test_a_folder_that_is_missing_is_said_before_the_work(here, call):

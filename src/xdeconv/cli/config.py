@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-WRITTEN = ("output", "per_row", "checkpoint", "results", "chosen_model", "paths", "force")
-"""Parameters that decide which files are written: only the command line may say them."""
+WRITTEN = ("output", "picture", "per_row", "checkpoint", "results", "chosen_model", "paths", "plot model", "force")
+"""Parameters, of one command where it stands before them, that decide which files are written: only the command line
+may say them. A picture that `plot` was given no name for is called like its model, and lies beside it."""
 
 
 def read_toml(context: typer.Context, path: Path | None) -> Path | None:
@@ -47,7 +48,7 @@ def _refuse(path: Path, context: typer.Context, flat: Mapping[str, Any], known: 
     unknown = [key for key in flat if key not in known]
     if unknown:
         raise typer.BadParameter(f"{path}: {context.info_name} has no option {', '.join(unknown)}")
-    written = [key for key in flat if known[key] in WRITTEN]
+    written = [key for key in flat if known[key] in WRITTEN or f"{context.info_name} {known[key]}" in WRITTEN]
     if written:
         text = f"{path} says {', '.join(written)}: what is written is said on the command line, never in a file"
         raise typer.BadParameter(text)

@@ -118,6 +118,8 @@ def _layout_of(path: str, changed: int, size: int) -> Layout:
 def _described(table: Any, path: str, text: bool) -> Layout:
     header, kind = table.header, table.columns.dtype.newbyteorder(">")
     offset, rows = table.fileinfo()["datLoc"], header["NAXIS2"]
+    if rows < 0 or (rows and not kind.itemsize):
+        raise ReadError(f"{path} is damaged: it says that it has {rows:,} rows of {kind.itemsize} bytes")
     if not text and kind.itemsize != header["NAXIS1"]:
         raise ReadError(f"{path} is damaged: its rows have {header['NAXIS1']} bytes and its columns {kind.itemsize}")
     if not _compressed(path) and offset + header["NAXIS1"] * rows > Path(path).stat().st_size:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PIECE_ROWS = 4 * BLOCK_ROWS  # to open a column takes as long as to read one and a half blocks of it
+MOST_PIECES = 1 << 14  # which 4e9 rows fill: a small file may say that it has any number of rows
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,8 @@ class Hdf5Table(SeveralFiles):
         """The columns and how long they are."""
         rows, columns = _layout(str(path))
         units = {name: column.unit for name, column in columns.items() if column.unit}
-        return Description(columns, units, equal_pieces(str(path), rows, PIECE_ROWS, "part"))
+        size = max(PIECE_ROWS, -(-rows // MOST_PIECES))
+        return Description(columns, units, equal_pieces(str(path), rows, size, "part"))
 
     def read(self, piece: Piece, columns: Sequence[str], floats: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
         """Slices of the rows."""

@@ -98,7 +98,13 @@ def _array(file: Any) -> _Array:
     shape, by_columns, kind = read(file)
     if kind.hasobject:
         raise ValueError("it holds Python objects, which are not read")
+    if min(shape, default=0) < 0 or (shape and shape[0] and not _bytes(shape, kind)):  # of which it may say any number
+        raise ValueError(f"its shape cannot be {shape} of {kind.itemsize} bytes each")
     return _Array(shape, by_columns, kind, file.tell())
+
+
+def _bytes(shape: tuple[int, ...], kind: np.dtype) -> int:
+    return int(np.prod(shape, dtype=object)) * kind.itemsize
 
 
 # .npy
@@ -150,7 +156,7 @@ class NpyTable(Table):
 def _npy(path: Path, names: Sequence[str] | None) -> NpyTable:
     with open(path, "rb") as file:
         array = _array(file)
-    if array.offset + int(np.prod(array.shape, dtype=object)) * array.kind.itemsize > path.stat().st_size:
+    if array.offset + _bytes(array.shape, array.kind) > path.stat().st_size:
         raise ValueError("it ends before its rows do")
     if array.kind.names and len(array.shape) == 1:
         columns = tuple(array.kind.names)
@@ -196,7 +202,7 @@ def _unpacked(file: Any, kind: np.dtype, rows: int) -> np.ndarray:
 
 def _whole(array: _Array, unpacked: int, path: Path) -> _Array:
     """The array, where its file has as many bytes as it says, and can have them unpacked."""
-    if array.offset + int(np.prod(array.shape, dtype=object)) * array.kind.itemsize != unpacked:
+    if array.offset + _bytes(array.shape, array.kind) != unpacked:
         raise ValueError("an array in it has not as many numbers as its header says")
     if unpacked > MOST_UNPACKED * path.stat().st_size:
         raise ValueError("an array in it is larger than it can be unpacked to")
