@@ -30,7 +30,7 @@ from benchmarks.stress import changes, damage, forks, kills, limits, long, soak
 Part = Callable[[Path, argparse.Namespace], tuple[list[list[str]], list[str]]]
 PARTS: dict[str, tuple[Part, str, list[str], str]] = {
     "damage": (damage.part, "Stress: damaged files", damage.HEADER, " --inputs {inputs} --seed {seed}"),
-    "kills": (kills.part, "Stress: kill -9 and resume", kills.HEADER, " --times {times} --seed {seed}"),
+    "kills": (kills.part, "Stress: kill -9 and resume", kills.HEADER, " --times {times} --seed {seed} --kinds {kinds}"),
     "changes": (changes.part, "Stress: files that change", changes.HEADER, ""),
     "forks": (forks.part, "Stress: fits in child processes", forks.HEADER, ""),
     "limits": (limits.part, "Stress: users, memory, disks and clocks", limits.HEADER, ""),
@@ -48,6 +48,7 @@ def main() -> None:
     what.add_argument("--write", type=Path, help="put into RESULTS.md what --json kept, and run nothing")
     parser.add_argument("--inputs", type=int, default=50_000, help="damage: how many inputs")
     parser.add_argument("--times", type=int, default=50, help="kills: how often")
+    parser.add_argument("--kinds", nargs="*", choices=["fit", "select", "bootstrap", "prepare"], help="kills: of what")
     parser.add_argument("--minutes", type=float, default=8.0, help="stream and soak: how long")
     parser.add_argument("--rows", type=int, help="stream: rows of an epoch; soak: rows of a fit")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="stream and soak: where")
@@ -72,7 +73,8 @@ def ran(arguments: argparse.Namespace) -> dict[str, Any]:
         rows, remarks = run(folder, arguments)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    said = f"python -m benchmarks.stress --part {arguments.part}{options.format(**vars(arguments))}"
+    words = {**vars(arguments), "kinds": " ".join(arguments.kinds or [])}
+    said = f"python -m benchmarks.stress --part {arguments.part}{options.format(**words)}".removesuffix(" --kinds ")
     return {"part": arguments.part, "command": said, "machine": about(), "seconds": time.monotonic() - began,
             "header": header, "rows": rows, "remarks": remarks}  # fmt: skip
 
