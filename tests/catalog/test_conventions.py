@@ -94,7 +94,7 @@ def test_a_colour_of_vizier_shares_its_bands():
      ("dered_z", "err_z"), ("dered_g", "modelMagErr_g"), ("j_m", "j_msigcom"), ("k_m", "k_cmsig"),
      ("ks_m", "ks_msigcom"), ("w1mpro", "w1sigmpro"), ("Z", "ZERR"), ("VRAD", "VRAD_ERR"), ("teff", "teff_err"),
      ("MAG_AUTO_G", "MAGERR_AUTO_G"), ("mag_psf_g", "magerr_psf_g"), ("gMeanPSFMag", "gMeanPSFMagErr"),
-     ("Jmag", "e_Jmag")],
+     ("Jmag", "e_Jmag"), ("psfmag_g", "psfmagerr_g"), ("PARALLAX", "PARALLAX_ERROR")],
 )  # fmt: skip
 def test_errors_by_the_names_of_surveys(name, error):
     table = {name: RNG.normal(size=N), error: RNG.uniform(0.1, 0.2, N)}

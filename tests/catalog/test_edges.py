@@ -218,6 +218,22 @@ def test_names_in_a_comment_are_names(head, delimiter, tmp_path):
     assert np.array_equal(values(tmp_path / "a.txt", "xy"), [[1.5, -300], [2, np.nan]], equal_nan=True)
 
 
+@pytest.mark.parametrize("delimiter", [",", "\t", " "])
+def test_names_in_a_comment_are_names_of_rows_with_text_in_them(delimiter, tmp_path):
+    rows = [["# name", "x", "y"], ["M5-star", "1.5", "2"], ["other", "3", "nan"]]
+    (tmp_path / "a.txt").write_text("\n".join(delimiter.join(row) for row in rows) + "\n")
+    assert open_table(tmp_path / "a.txt").columns == ("name", "x", "y")
+    assert np.array_equal(values(tmp_path / "a.txt", "xy"), [[1.5, 3], [2, np.nan]], equal_nan=True)
+    (tmp_path / "b.csv").write_text("# two,words\nname,x\na,1.5\n")
+    assert open_table(tmp_path / "b.csv").columns == ("name", "x")
+
+
+def test_columns_aligned_by_spaces_are_said_to_be_that(tmp_path):
+    (tmp_path / "a.txt").write_text("#    x      y\n   1.5    2.0\n   3.0    4.0\n")
+    with pytest.raises(ReadError, match="has columns that are aligned by spaces: write it as CSV"):
+        open_table(tmp_path / "a.txt")
+
+
 def test_names_by_numpy(tmp_path):
     np.savetxt(tmp_path / "a.txt", np.array([[1.0, 2.0], [3.0, 4.0]]), header="x y")
     assert values(tmp_path / "a.txt", "xy").tolist() == [[1, 3], [2, 4]]
@@ -276,6 +292,16 @@ def test_rows_of_pandas_are_paired_by_their_index():
     assert np.array_equal(Batch.from_arrays(X, error=error.to_numpy()).noise, right.noise)
     with pytest.raises(ValueError, match="the index of error is not that of the rows"):
         xd.fit(X, 1, error=error.reset_index(drop=True))
+
+
+def test_a_background_of_pandas_is_paired_by_its_index():
+    rng = np.random.default_rng(0)
+    X, density = pd.DataFrame(rng.normal(size=(60, 1)), columns=["x"]), pd.Series(rng.normal(-3, 1, size=60))
+    right = xd.fit(X, 1, error=[0.1], background=density).mixture
+    mixed = xd.fit(X, 1, error=[0.1], background=density.iloc[rng.permutation(60)]).mixture
+    assert mixed.background_weight == right.background_weight
+    with pytest.raises(ValueError, match="the index of background is not that of the rows"):
+        xd.fit(X, 1, error=[0.1], background=density.set_axis(np.arange(60) + 5))
 
 
 @pytest.mark.parametrize("read", [lambda t: values(t, "xy"), lambda t: Batch.from_arrays(t).x.numpy()])

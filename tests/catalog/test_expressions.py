@@ -108,6 +108,12 @@ def test_what_is_not_a_condition_is_refused(text):
         Condition(text)
 
 
+@pytest.mark.parametrize("text", ["", "  "])
+def test_an_empty_condition_is_refused(text):
+    with pytest.raises(ValueError, match="the condition is empty"):
+        held(text)
+
+
 def test_what_only_the_rows_tell_is_refused_too():
     with pytest.raises(ValueError, match=r"column x is not a condition: it has the value 0\.2"):
         held("x")

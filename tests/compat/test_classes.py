@@ -1,6 +1,7 @@
 """The scikit-learn shell of classes, each a mixture."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import sklearn
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -78,3 +79,21 @@ def test_errors_reach_every_fold_by_metadata_routing():
         scores = cross_val_score(model, X, y, params={"error": error}, cv=3)
     assert set(grid.cv_results_["params"][0]) == {"n_components"}
     assert scores.min() > 0.6
+
+
+def test_rows_of_pandas_are_paired_by_their_index():
+    rng = np.random.default_rng(0)
+    y = pd.Series(np.repeat(["a", "b"], 60))
+    X = pd.DataFrame(np.where(y == "a", 0.0, 2.0)[:, None] + rng.normal(size=(120, 2)), columns=["u", "v"])
+    error, order = pd.DataFrame(rng.uniform(0.1, 1, size=(120, 2)), columns=["u", "v"]), rng.permutation(120)
+    right = xd.XDClassifier(1, random_state=0).fit(X, y, error=error)
+    mixed = xd.XDClassifier(1, random_state=0).fit(X, y.iloc[order], error=error.iloc[order])
+    assert np.array_equal(mixed.predict_proba(X, error=error.iloc[order]), right.predict_proba(X, error=error))
+    assert right.score(X, y.iloc[order], error=error) == right.score(X, y, error=error)
+    other = error.set_axis(np.arange(120) + 5)
+    with pytest.raises(ValueError, match="the index of error is not that of the rows"):
+        right.predict_proba(X, error=other)
+    with pytest.raises(ValueError, match="the index of y is not that of the rows"):
+        right.fit(X, y.set_axis(other.index), error=error)
+    with pytest.warns(UserWarning, match="u_error, v_error: called errors of u, v"):
+        xd.XDClassifier(1).fit(X.join(error.add_suffix("_error")), y)

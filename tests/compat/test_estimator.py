@@ -1,6 +1,7 @@
 """The scikit-learn shell."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
@@ -198,3 +199,37 @@ def test_noise_reaches_every_fold_by_metadata_routing():
 def test_the_estimator_chooses_how_many():
     X = np.concatenate([np.random.default_rng(0).normal(m, 1.0, size=(40, 1)) for m in (-6.0, 6.0)])
     assert XDGMM("auto", random_state=0).fit(X).mixture_.k == 2
+
+
+# Rows of pandas
+
+
+def of_pandas():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(80, 2)), columns=["a", "b"], index=np.arange(80) + 100)
+    error = pd.DataFrame(rng.uniform(0.1, 1, size=(80, 2)), columns=["a", "b"], index=X.index)
+    return X, error, pd.Series(rng.uniform(size=80), index=X.index), rng.permutation(80)
+
+
+def test_what_stands_beside_rows_of_pandas_is_paired_by_its_index():
+    X, error, weight, order = of_pandas()
+    mixed, model = error.iloc[order], xd.XDGMM(1, random_state=0)
+    right = model.fit(X, error=error, weight=weight)
+    assert (
+        xd.XDGMM(1, random_state=0).fit(X, error=mixed, weight=weight.iloc[order]).means_.tolist()
+        == right.means_.tolist()
+    )
+    assert np.array_equal(right.score_samples(X, error=mixed), right.score_samples(X, error=error))
+    assert right.score(X, error=error, sample_weight=weight.iloc[order]) == right.score(X, error=error, weight=weight)
+    other = error.reset_index(drop=True)
+    for call in (lambda: model.fit(X, error=other), lambda: right.score(X, error=other),
+                 lambda: right.predict_proba(X, noise=other), lambda: model.partial_fit(X, error=other),
+                 lambda: right.score(X, error=error, weight=weight.reset_index(drop=True))):  # fmt: skip
+        with pytest.raises(ValueError, match=r"the index of (error|noise|weight) is not that of the rows"):
+            call()
+
+
+def test_columns_that_are_called_errors_of_others_are_warned_of():
+    X, error, _, _ = of_pandas()
+    with pytest.warns(UserWarning, match=r"a_error, b_error: called errors of a, b.*X the columns \['a', 'b'\] alone"):
+        xd.XDGMM(1).fit(X.join(error.add_suffix("_error")))

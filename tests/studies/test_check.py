@@ -29,6 +29,15 @@ def test_right_errors_and_a_right_model_pass():
         assert [group.rows for group in verdict.groups] == [N // 5] * 5
 
 
+@pytest.mark.filterwarnings("error")
+def test_rows_with_errors_are_not_said_to_have_none():
+    rng = np.random.default_rng(0)
+    exact = np.stack([rng.normal(size=400), rng.normal(size=400)], axis=1)
+    error = np.stack([rng.uniform(0.1, 2, 400), rng.uniform(0.1, 2, 400)], axis=1)  # rows that were never scattered
+    fitted = xd.fit(exact, 2, error=error, labels=["a", "b"]).mixture
+    assert texts(exact, fitted, error=error)["a"].startswith("rows are spread more narrowly")
+
+
 @pytest.mark.slow
 def test_p_values_are_uniform_over_data_sets():
     seeds, low = range(60), []

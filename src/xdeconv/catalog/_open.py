@@ -132,7 +132,7 @@ def open_source(
     arguments = _arguments(given, table)
     choices = finding.Choices(**arguments)
     recipe = finding.find_recipe(choices, table.columns, table.units, table.name)
-    condition = Condition(where) if where else None
+    condition = None if where is None else Condition(where)
     finding.require(condition.names if condition else (), table.columns, table.name)
     reading = {**given, "columns": list(choices.columns)}
     return CatalogSource(

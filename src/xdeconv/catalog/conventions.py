@@ -125,6 +125,7 @@ RULES = (
     Rule("2MASS", r"([jhk]s?)_m", r"\1_cmsig"),
     Rule("WISE", r"(w[1-4])mpro", r"\1sigmpro"),
     Rule("SDSS", r"(\w+Mag)_([ugriz])", r"\1Err_\2"),
+    Rule("SDSS", r"(\w+mag)_([ugriz])", r"\1err_\2"),  # as databases without capitals have it
     Rule("SDSS", r"(?:dered_)?([ugriz])", r"err_\1"),
     Rule("SDSS", r"dered_([ugriz])", r"modelMagErr_\1"),
     Rule("SDSS", r"(\w+)", r"\1Err"),
@@ -138,6 +139,7 @@ RULES = (
     Rule("DES", r"(mag|MAG)_(\w+)", r"\1ERR_\2"),
     Rule("", r"(\w+)", r"\1_err"),
     Rule("", r"(\w+)", r"\1_ERR"),
+    Rule("", r"(\w+)", r"\1_ERROR"),
 )
 
 

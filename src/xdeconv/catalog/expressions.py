@@ -81,6 +81,8 @@ class Condition:
     text: str
 
     def __post_init__(self) -> None:
+        if not self.text.strip():
+            raise ValueError("the condition is empty: leave it out (where=, --where) to keep all rows")
         _check_condition(self.expression.tree, self.text)
 
     @cached_property

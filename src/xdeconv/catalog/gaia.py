@@ -166,7 +166,7 @@ def adql(
     """
     known = release(of)
     names = tuple(dict.fromkeys([*keep, *needed_columns(columns, known, zero_point)]))
-    lost = [name for name in (*names, *(Condition(where).names if where else ())) if name in known.lacks]
+    lost = [name for name in (*names, *(() if where is None else Condition(where).names)) if name in known.lacks]
     if lost:
         raise ValueError(f"Gaia {known.name} has no column {', '.join(lost)}")
     conditions = [f"random_index < {rows}"] if rows is not None else []

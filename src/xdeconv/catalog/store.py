@@ -158,7 +158,7 @@ def _plan(
     reading: dict[str, Any],
 ) -> Plan:  # fmt: skip
     chosen = list(dict.fromkeys(columns)) if columns else list(table.columns)
-    require((*chosen, *(Condition(where).names if where else ())), table.columns, table.name)
+    require((*chosen, *(() if where is None else Condition(where).names)), table.columns, table.name)
     stamp = table.stamp()
     inputs = stamp.get("files", [stamp])
     known = rows_of(table)
@@ -253,7 +253,7 @@ def _keyed(
     """The rows of a piece, from a place on, with their keys, and the place after each block."""
     import pyarrow as pa
 
-    condition = Condition(plan.where) if plan.where else None
+    condition = None if plan.where is None else Condition(plan.where)
     extra = [*(condition.names if condition else ()), *([plan.key] if plan.key else [])]
     names = list(dict.fromkeys([*plan.columns, *extra]))
     row = 0

@@ -14,7 +14,7 @@ from ..mixture._mixture import Mixture
 from ..mixture.classifier import Classifier
 from ..rows import tables as tabular
 from ..rows.checks import to_array
-from .fitted import one_weight
+from .fitted import in_order_of, one_weight, warn_of_errors_in
 from .sklearn import XDGMM
 
 Array = np.ndarray
@@ -113,9 +113,11 @@ class XDClassifier(ClassifierMixin, BaseEstimator):
             The estimator itself.
         """
         arrays = self._beside(X, noise, error, projection)
+        warn_of_errors_in(X)
+        table, y = X, tabular.aligned(y, X, "y")
         X, y = validate_data(self, X, y, dtype=np.float64, ensure_all_finite="allow-nan")
         check_classification_targets(y)
-        given = one_weight(weight, sample_weight, len(X))
+        given = one_weight(weight, sample_weight, table, len(X))
         counts = np.ones(len(X)) if given is None else given
         self.classes_ = np.unique(y[counts > 0])
         rows = [(y == name) & (counts > 0) for name in self.classes_]
@@ -208,8 +210,10 @@ class XDClassifier(ClassifierMixin, BaseEstimator):
         float
             From 0 to 1.
         """
-        right = self.predict(X, noise=noise, error=error, projection=projection) == np.asarray(y)
-        return float(np.average(right, weights=sample_weight))
+        right = self.predict(X, noise=noise, error=error, projection=projection) == np.asarray(
+            tabular.aligned(y, X, "y")
+        )
+        return float(np.average(right, weights=one_weight(None, sample_weight, X, len(right))))
 
     def _of_class(self, c: int) -> XDGMM:
         """The estimator of one class."""
@@ -229,9 +233,8 @@ class XDClassifier(ClassifierMixin, BaseEstimator):
         return Classifier({str(c): model.mixture_ for c, model in enumerate(self.models_)}, priors)  # type: ignore[arg-type]
 
     def _beside(self, X: Any, noise: Any, error: Any, projection: Any) -> dict[str, Any]:
-        """What stands beside the rows, as arrays, in the order of the columns of X."""
-        names = tabular.names(X) or ()
-        given = {"noise": tabular.in_order(noise, names), "error": tabular.in_order(error, names),
+        """What stands beside the rows, as arrays, in the order of the rows and columns of X."""
+        given = {"noise": in_order_of(X, noise, "noise"), "error": in_order_of(X, error, "error"),
                  "projection": projection}  # fmt: skip
         return {name: None if a is None else to_array(a, name) for name, a in given.items()}
 

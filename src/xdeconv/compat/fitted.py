@@ -17,6 +17,7 @@ from ..mixture.matrices import square_root
 from ..rows import checks
 from ..rows import tables as tabular
 from ..rows.checks import to_array
+from ..rows.data import errors_as_features
 
 Array = np.ndarray
 
@@ -115,9 +116,9 @@ class FittedMixture(DensityMixin, BaseEstimator, ABC):
         """
         mixture = self._fitted(X, noise, error)
         noise, error = self._beside(X, noise, error)
-        X = self._rows(X)
-        weight = one_weight(weight, sample_weight, len(X))
-        return mixture.score(X, noise, projection, error=error, weight=weight)
+        rows = self._rows(X)
+        weight = one_weight(weight, sample_weight, X, len(rows))
+        return mixture.score(rows, noise, projection, error=error, weight=weight)
 
     def predict_proba(self, X: Any, *, noise: Any = None, error: Any = None, projection: Any = None) -> Array:
         """The probability of each component for each row.
@@ -241,7 +242,9 @@ class FittedMixture(DensityMixin, BaseEstimator, ABC):
     # Rows as they are given
 
     def _rows(self, X: Any, reset: bool = False) -> Array:
-        if not reset:
+        if reset:
+            warn_of_errors_in(X)
+        else:
             check_is_fitted(self, "mixture_")
         unreadable = tabular.kind_of(X) == "astropy" or isinstance(X, (Mapping, np.ndarray))
         if unreadable and tabular.names(X) is not None:
@@ -268,9 +271,8 @@ class FittedMixture(DensityMixin, BaseEstimator, ABC):
         return tags
 
     def _beside(self, X: Any, noise: Any, error: Any) -> tuple[Any, Any]:
-        """Noise and errors in the order and the units of the columns of X, when they are tables."""
-        names = tabular.names(X) or ()
-        noise, error = tabular.in_order(noise, names), tabular.in_order(error, names)
+        """Noise and errors in the order and the units of the rows and columns of X, when they are tables."""
+        noise, error = in_order_of(X, noise, "noise"), in_order_of(X, error, "error")
         return tabular.in_units_of(noise, X, 2, "noise"), tabular.in_units_of(error, X, 1, "error")
 
     def _random(self) -> np.random.RandomState:
@@ -278,10 +280,21 @@ class FittedMixture(DensityMixin, BaseEstimator, ABC):
         return np.random.RandomState() if self.random_state is None else check_random_state(self.random_state)
 
 
-def one_weight(weight: Any, sample_weight: Any, n: int) -> Array | None:
-    """The weight of rows (n,), which has two names."""
+def in_order_of(X: Any, values: Any, what: str) -> Any:
+    """A table's rows and columns in the order of those of X."""
+    return tabular.aligned(tabular.in_order(values, tabular.names(X) or ()), X, what)
+
+
+def warn_of_errors_in(X: Any) -> None:
+    """Warn of a table whose columns are errors of others by their names, and would be features."""
+    errors_as_features(tabular.names(X) or (), "Give X the columns {} alone, and errors by error=", stacklevel=5)
+
+
+def one_weight(weight: Any, sample_weight: Any, X: Any, n: int) -> Array | None:
+    """The weight of rows (n,), which has two names, in the order of the rows of X."""
     if weight is not None and sample_weight is not None:
         raise ValueError("weight and sample_weight are two names for one thing: give one of them")
-    given = sample_weight if weight is None else weight
+    name, given = ("sample_weight", sample_weight) if weight is None else ("weight", weight)
+    given = tabular.aligned(given, X, name)
     found = None if given is None else checks.weight(np.asarray(given), n)
     return None if found is None else found.numpy()

@@ -208,8 +208,9 @@ class XDGMM(FittedMixture):
         """
         noise, error = self._beside(X, noise, error)
         names, units = tabular.names(X), None if projection is not None else tabular.column_units(X)
-        X = self._rows(X, reset=True)
-        weight = one_weight(weight, sample_weight, len(X))
+        table, X = X, self._rows(X, reset=True)
+        weight = one_weight(weight, sample_weight, table, len(X))
+        log_prior = tabular.aligned(log_prior, table, "log_prior")
         d = X.shape[1] if projection is None else np.shape(projection)[-1]
         again = self.warm_start and "mixture_" in vars(self)
         result = fit(
@@ -304,8 +305,8 @@ class XDGMM(FittedMixture):
         """One step of minibatch EM."""
         arrays["noise"], arrays["error"] = self._beside(X, arrays["noise"], arrays["error"])
         self._fitted(X, arrays["noise"], arrays["error"])
-        X = self._rows(X)
-        weight = one_weight(weight, sample_weight, len(X))
+        table, X = X, self._rows(X)
+        weight = one_weight(weight, sample_weight, table, len(X))
         new = float(len(X) if weight is None else np.sum(weight))
         step = (new / (self.weight_seen_ + new)) ** STEP_POWER
         before = self._method(X, arrays["noise"], arrays["error"], self.mixture_.d, weight)

@@ -17,6 +17,7 @@ from ..mixture.background import Background
 from ..mixture.inflated import Inflated
 from ..mixture.inflation import Inflation
 from ..mixture.selections.contract import Selecting
+from ..rows import tables as tabular
 from ..rows.batch import Batch
 from ..rows.data import ArraySource, Source, as_source
 from ..rows.surveyed import SurveyedSource
@@ -47,6 +48,7 @@ def gathered(
     inflation: Inflation | None = None, selection: Any = None,
 ) -> Gathered:  # fmt: skip
     """The rows of a fit; ``hold`` says whether a small stream may be held in memory."""
+    background = tabular.aligned(background, data, "background")
     if columns is not None or is_path(data):
         data = _opened(data, columns, arrays)
     data, inflation = grouped_data(data, inflation, mixture)

@@ -135,7 +135,7 @@ class Batch:
             log_prior=checks.log_prior(log_prior, label, n),
             label=checks.label(label, log_prior, n),
             missing=not bool(observed.all()),
-            background=checks.background(background, n),
+            background=checks.background(tabular.aligned(background, X, "background"), n),
             group=checks.group(group, n),
         )
         return batch._turned().to(device=device, dtype=dtype)

@@ -282,19 +282,19 @@ def as_source(data: object, hold: bool = True, **arrays: object) -> Source:
     batch = Batch.from_arrays(data, **arrays)  # type: ignore[arg-type]
     if batch.projection is not None:
         return ArraySource(batch)
-    notes = _errors_as_features(columns or ())
+    notes = errors_as_features(columns or (), "columns={} finds errors by their names", stacklevel=5)
     return ArraySource(batch, tuple(columns) if columns else None, tabular.column_units(data), notes=notes)
 
 
-def _errors_as_features(columns: Sequence[str]) -> tuple[str, ...]:
-    """Warn of columns that are called errors of others and are features like them."""
+def errors_as_features(columns: Sequence[str], remedy: str, stacklevel: int) -> tuple[str, ...]:
+    """Warn of columns that are called errors of others and are features like them; {} in the remedy are the others."""
     errors = tabular.errors_among(columns)
     if not errors:
         return ()
     features = [name for name in columns if name not in errors.values()]
     said = (f"{', '.join(errors.values())}: called errors of {', '.join(errors)}, and taken as features like them. "
-            f"columns={features} finds errors by their names")  # fmt: skip
-    warnings.warn(said, UserWarning, stacklevel=5)
+            + remedy.format(features))  # fmt: skip
+    warnings.warn(said, UserWarning, stacklevel=stacklevel)
     return (said,)
 
 

@@ -200,7 +200,7 @@ class _Rows:
         """The probability of less than value ``a`` (n,) with errors and widths times these factors."""
         wide, V = self.mixture.widened(self.batch), widths**2 * self.mixture.covariances
         noise = None if wide.noise is None else errors**2 * wide.noise
-        scaled = replace(self.mixture, covariances=V, inflation=None)
+        scaled = replace(self.mixture, covariances=V, inflation=None, meta={})  # which may be asked without errors
         return pit(scaled, replace(wide, noise=noise), predicted=self.predicted)[:, a]
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 NULLS = ["", "null", "NULL", "nan", "NaN", "NA", "N/A", "--", '""', *(" " * width for width in range(1, 33))]
 WHOLE = r"^\s*[-+]?\d{16,300}\s*$"  # that may be too large to be a float
+NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"
 BLOCK_BYTES = 1 << 22
 HEADER_CHARACTERS = 1 << 22  # of all that stands before the rows; what is longer is not a table
 TYPES = {"float64": "float64", "float32": "float32", "float16": "float32", "bool": "bool_", "string": "string",
@@ -170,13 +171,13 @@ def _header_of(path: str, changed: int) -> Header:
     except (OSError, EOFError, UnicodeDecodeError, zlib.error) as problem:
         if isinstance(problem, ReadError):
             raise
-        raise ReadError(f"{path} is damaged or not text: {problem}") from problem
+        raise ReadError(f"{path} is damaged or not text in UTF-8: {problem}") from problem
     raise ReadError(f"{path} has no line of column names")
 
 
 def _header(comments: list[str], line: str, path: str) -> Header:
     ecsv = bool(comments) and "ECSV" in comments[0]
-    if not ecsv and _numeric(line):
+    if not ecsv and (_numeric(line) or _beneath(comments, line)):
         return _header_in_comment(comments, line, path)
     delimiter = " " if ecsv else _guess(line)
     for comment in comments:
@@ -198,10 +199,27 @@ def _with_rules(header: Header, second: str, third: str) -> Header:
 def _header_in_comment(comments: list[str], line: str, path: str) -> Header:
     """The names that stand in the last comment, as NumPy and TOPCAT write them, where the first line is numbers."""
     delimiter = _guess(line)
-    columns = _names(comments[-1].strip(), _guess(comments[-1].strip())) if comments else ()
+    columns = _comment_names(comments)
+    if comments and delimiter == " " and "  " in line.strip():
+        raise ReadError(f"{path} has columns that are aligned by spaces: write it as CSV, ECSV, FITS or VOTable")
     if len(columns) != len(_names(line, delimiter)):
         raise ReadError(f"{path} has no line of column names: its first line, {line.strip()[:60]!r}, is numbers")
     return Header(len(comments), columns, delimiter, {}, {})
+
+
+def _beneath(comments: list[str], line: str) -> bool:
+    """Whether a line, which has text in it, is a row beneath the names that stand in the last comment."""
+    names = _comment_names(comments)
+    cells = _names(line, _guess(line))
+    return len(names) == len(cells) > 1 and _any_number(cells) and not _any_number(names)
+
+
+def _comment_names(comments: list[str]) -> tuple[str, ...]:
+    return _names(comments[-1].strip(), _guess(comments[-1].strip())) if comments else ()
+
+
+def _any_number(cells: Sequence[str]) -> bool:
+    return any(re.fullmatch(NUMBER, cell) for cell in cells)
 
 
 def _names(line: str, delimiter: str) -> tuple[str, ...]:
@@ -214,7 +232,7 @@ def _numeric(line: str) -> bool:
     if parts == tuple(map(str, range(len(parts)))):
         return False
     known = [part for part in parts if part not in NULLS]
-    return bool(known) and all(re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", part) for part in known)
+    return bool(known) and all(re.fullmatch(NUMBER, part) for part in known)
 
 
 def described_columns(lines: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
