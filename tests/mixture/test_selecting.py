@@ -1,5 +1,7 @@
 """Selection functions: chances and their derivatives against integrals, drawn and in closed form, saved and asked."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from scipy.stats import multivariate_normal, norm
 import xdeconv as xd
 from xdeconv import kernels
 from xdeconv.kernels.parameters import Parameters
+from xdeconv.mixture.selections import nodes
 from xdeconv.mixture.selections.contract import Population
 from xdeconv.mixture.selections.cuts import parsed, resolved
 from xdeconv.mixture.selections.intervals import box, share
@@ -149,6 +152,38 @@ def test_draws_of_a_row_are_from_everywhere():
     chances = xd.Completeness(lambda X, error: X[:, 0] > 0.5).around(mixture.population(), 256, 0)
     drawn = chances.log_chance(mixture.population(), mixture.batch(X, error=error)).exp().numpy()
     assert np.abs(drawn / mixture.kept_probability(X, error=error) - 1).max() < 0.03
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_chances_of_what_is_hardly_ever_kept(alike):
+    """Draws are of where the rows are, too: those of the population alone gave 1e-300 for 2e-10."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([7 + rng.exponential(0.15, size=100), rng.normal(size=100)])
+    error = [0.5, 0.5] if alike else rng.uniform(0.4, 0.6, size=(100, 2))
+    mixture = xd.Mixture([1.0], [[0.0, 0.0]], [np.eye(2)], selection=xd.Cut(0, above=7.0))
+    drawn = mixture.kept_probability(X, error=error, selection=lambda X: X[:, 0] > 7.0)
+    assert np.abs(np.log(drawn / mixture.kept_probability(X, error=error))).max() < (0.01 if alike else 0.3)
+
+
+@pytest.mark.parametrize("noisy", [True, False])
+def test_sums_over_nodes_are_those_of_the_kernels(noisy, monkeypatch):
+    """In several pieces, of nodes with and without noise."""
+    monkeypatch.setattr(nodes, "NUMBERS", 100)
+    rng = np.random.default_rng(3)
+    X, factor = rng.normal(size=(50, 3)), torch.from_numpy(rng.normal(size=50))
+    batch = xd.Batch.from_arrays(X, correlated(1, seed=2) if noisy else None)
+    parameters = MIXTURE.scaled()
+    parts = (kernels.log_prob(*parameters, batch) + factor).exp()
+    sums = kernels.accumulate(*parameters, replace(batch, weight=parts))
+    found = nodes.integrals(parameters, batch, factor)
+    for a, b in zip(found, (parts, sums.q, sums.g, sums.G), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+
+
+def test_a_covariance_that_has_failed_is_nan_in_sums_over_nodes():
+    bad = MIXTURE.scaled()._replace(covariances=torch.from_numpy(-V))
+    found = nodes.integrals(bad, xd.Batch.from_arrays(np.zeros((4, 3))), torch.zeros(4, dtype=torch.float64))
+    assert all(bool(part.isnan().all()) for part in found)
 
 
 def test_noise_that_depends_on_the_true_value():

@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from .beside.drawing import MORE, POOR, overlapping
+from .beside.drawing import MORE, POOR, worth
 from .history import Epoch
 from .state import FitState
 from .workspace import Workspace
 
 CHANGED = 1.0  # nats: where passes since a search gained less, it would find what it found
 ROUNDS = 12  # of draws
-NEAR = 0.8  # overlap of the mixture that was drawn from and the present one
-LOOKS = 5  # passes between two looks at the overlap
+NEAR = 0.8  # of what draws were worth for the mixture that they are of
+LOOKS = 5  # passes between two looks at what draws are worth
 ENOUGH = 0.15  # of a standard error
 MOST_OF = 0.1  # of what a round has gained may be left when the next one begins
 RESOLVED = {True: 6e-9, False: 1e-17}  # of the log-likelihood: what float32 and float64 can tell apart
@@ -88,10 +88,12 @@ def draw_due(workspace: Workspace, learner: Any, state: FitState) -> bool:
     done = nearly(workspace, learner, state)
     if not done and (state.epoch - epoch) % LOOKS:
         return False
-    overlap = overlapping(state.proposal, workspace.mixture(learner))
+    if done and rounds < 2:
+        return True
+    left_of = worth(workspace, workspace.mixture(learner))
     if not done:
-        return overlap < POOR
-    return rounds < 2 or overlap < NEAR or monte_carlo(workspace, state) > ENOUGH
+        return left_of < POOR
+    return left_of < NEAR or monte_carlo(workspace, state) > ENOUGH
 
 
 def nearly(workspace: Workspace, learner: Any, state: FitState) -> bool:

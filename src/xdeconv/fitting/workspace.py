@@ -33,6 +33,7 @@ from .rescue import NumericalTrouble
 
 log = logging.getLogger("xdeconv")
 CHECKED_ROWS = 1 << 14
+FEW_ROWS = 1 << 10  # with fewer, chances have as many draws
 COARSE = 2e-6  # of the mean log-likelihood, relative: float32 has 1e-7 where rows and mixture allow it
 
 
@@ -96,7 +97,7 @@ class Workspace:
         assert selection is not None
         if proposal is None and selection.drawn:
             return self
-        selected = Selected.of(selection, background, proposal, size, seed, self.plan.device)
+        selected = Selected.of(selection, background, proposal, size, seed, self.plan.device, FEW_ROWS * size)
         steps = None if self.steps is None else replace(self.steps, selected=selected, recording=None)
         return replace(self, selected=selected, steps=steps)
 

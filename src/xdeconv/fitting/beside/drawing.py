@@ -8,18 +8,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from ... import kernels
 from ...mixture._mixture import Mixture
-from ...rows.batch import Batch
+from ...system.ranks import made_by_first, rank, world
 from ..state import FitState
 from ..workspace import Workspace
 
-FIRST = 4  # draws per row, of the first round
+FIRST = 8  # draws per row, of the first round
 MORE, MOST = 4, 256  # times as many, up to so many
-POOR = 0.2  # overlap of the mixture that was drawn from and the present one
-TRIED = 1024
+POOR = 0.2  # of what draws were worth for the mixture that they are of
 
 
 def drawn(workspace: Workspace, learner: Any, state: FitState) -> tuple[Workspace, FitState]:
@@ -27,7 +23,7 @@ def drawn(workspace: Workspace, learner: Any, state: FitState) -> tuple[Workspac
     (rounds, size, _), mixture = state.drawing, workspace.mixture(learner)
     if state.proposal is None:
         size = FIRST
-    elif overlapping(state.proposal, mixture) >= POOR:
+    elif worth(workspace, mixture) >= POOR:
         size = min(MOST, size * MORE)
     state = replace(state, proposal=mixture, drawing=(rounds + 1, size, state.epoch))
     return drawn_again(workspace, state), state
@@ -40,10 +36,13 @@ def drawn_again(workspace: Workspace, state: FitState) -> Workspace:
     return workspace.around(state.proposal, size, workspace.plan.seed + 7919 * rounds)
 
 
-def overlapping(proposal: Mixture, mixture: Mixture) -> float:
-    """How much draws from one mixture are worth for another: their effective number over their number."""
-    v = proposal.with_(background=None).drawn(TRIED, np.random.default_rng(0))
-    batch = Batch.from_arrays(v)
-    logs = [kernels.log_prob(*m.with_(background=None).scaled(), batch).numpy() for m in (mixture, proposal)]
-    ratio = np.exp(logs[0] - logs[1] - (logs[0] - logs[1]).max())
-    return float(ratio.sum() ** 2 / (TRIED * (ratio**2).sum()))
+def worth(workspace: Workspace, mixture: Mixture) -> float:
+    """What the draws of the present round are worth for a mixture, over what they were for the one they are of."""
+    selected = workspace.selected
+    assert selected is not None
+
+    def told() -> float:
+        batch = next(iter(workspace.train.arranged(None, 0).batches(0, rank=rank(), world=world())))
+        return selected.worth(mixture, batch)
+
+    return made_by_first(told, workspace.plan.device)

@@ -12,7 +12,7 @@ from ...kernels.parameters import Parameters
 from ...kernels.stats import Stats
 from ...mixture._mixture import Mixture
 from ...mixture.background import Background, Rows
-from ...mixture.selections.contract import Chances, Population, Selecting, rejection
+from ...mixture.selections.contract import FEWEST, Chances, Population, Selecting, rejection
 from ...mixture.selections.given import as_selecting
 from ...rows.batch import Batch
 from ...rows.data import ArraySource, Source
@@ -28,12 +28,11 @@ class Selected:
     @classmethod
     def of(
         cls, selection: Selecting, background: Background | None, proposal: Mixture | None, size: int, seed: int,
-        device: torch.device,
+        device: torch.device, fewest: int = FEWEST,
     ) -> Selected:  # fmt: skip
         """Chances for mixtures like a proposal, all in one frame."""
-        if proposal is None:
-            return cls(selection.around(Population(_NOTHING, background), size, seed), background)
-        return cls(selection.around(Population(proposal.scaled(device), background), size, seed), background)
+        parameters = _NOTHING if proposal is None else proposal.scaled(device)
+        return cls(selection.around(Population(parameters, background), size, seed, fewest), background)
 
     def corrected(self, stats: Stats, parameters: Parameters, batch: Batch) -> Stats:
         """Sums with the rows that were rejected."""
@@ -42,6 +41,10 @@ class Selected:
     def gain(self, parameters: Parameters, batch: Batch) -> Tensor:
         """What knowing that rows were kept adds to their log-likelihoods (n,)."""
         return self.chances.log_kept(batch) - self.chances.log_chance(self._population(parameters), batch)
+
+    def worth(self, mixture: Mixture, batch: Batch) -> float:
+        """What draws are worth for a mixture in the frame, over what they were for the one that they are of."""
+        return self.chances.worth(self._population(mixture.scaled(batch.device)), batch)
 
     def _population(self, parameters: Parameters) -> Population:
         return Population(parameters.to(dtype=torch.float64), self.background)

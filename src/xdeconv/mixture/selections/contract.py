@@ -241,6 +241,23 @@ class Chances(ABC):
         Kept
         """
 
+    def worth(self, population: Population, batch: Batch) -> float:
+        """What draws are worth for a population, over what they were worth for the one that they are of.
+
+        Parameters
+        ----------
+        population : Population
+            What makes rows.
+        batch : Batch
+            Rows whose noise and gaps count.
+
+        Returns
+        -------
+        float
+            1 where nothing is drawn.
+        """
+        return 1.0
+
     @abstractmethod
     def log_kept(self, batch: Batch) -> Tensor:
         """log omega (n,), float64.

@@ -3,10 +3,14 @@
 With y_l = omega p / q of draw l, P is the mean of y over a row's own draws and those of rows like it; where all rows
 have one noise, over all draws. Its derivatives are sums over the draws, y_l times the derivative of sum_i w_i log P_i
 by it. Draws with omega = 0 add nothing and are counted, but not kept.
+
+q is a population, wider ones of its kind, and one Gaussian that covers the rows: y is then bounded where rows are kept.
+Without it a component may leave for where nothing is kept and only its tail is seen, which too few draws would show.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -21,9 +25,12 @@ from ...system.checksums import checksum
 from ..background import Background, Uniform
 from .contract import FEWEST, Chances, Kept, Population
 from .like_rows import SMALLEST, Groups, grouped, places, smoothed
+from .nodes import integrals
 
 WIDER, BROAD = 2.0, 0.3  # a part of the draws comes from covariances so many times as large
 EVEN = 0.1  # of the proposal's weight is the same for all components
+AMONG = 0.2  # of the draws are of where the rows are
+LOOKED_AT = 1 << 12  # draws that tell what all are worth
 REMEMBERED = 1 << 26  # numbers of draws that are kept between passes
 
 
@@ -41,17 +48,17 @@ class Function(Protocol):
 class Draws(NamedTuple):
     """Draws of the rows of a batch, in rounds of one for each row, of which those with omega = 0 were left out.
 
-    ``rows`` are as their density is asked for, with what the background has there, ``log_q`` is the proposal's density,
-    ``kept`` omega, ``which`` their places among all ``total`` draws; ``groups`` are rows of like noise, where they have
-    not all the same. ``log_kept`` (n,) is log omega of the rows of the batch.
+    ``rows`` are as their density is asked for, with what the background has there, ``log_factor`` is log omega / q,
+    ``which`` their places among all ``total`` draws; ``groups`` are rows of like noise, where they have not all the
+    same. ``beside`` is omega u / q for a background u, ``log_kept`` (n,) log omega of the rows of the batch.
     """
 
     rows: Batch
-    log_q: Tensor
-    kept: Tensor
+    log_factor: Tensor
     which: Tensor
     total: int
     groups: Groups | None
+    beside: Tensor
     log_kept: Tensor
 
 
@@ -88,21 +95,27 @@ class Drawn(Chances):
 
     def log_chance(self, population: Population, batch: Batch) -> Tensor:
         """log P (n,)."""
-        draws = self._draws(batch)
-        return _shared(draws, self._ratios(draws, population), _weights(batch))[0].log()
+        draws, w = self._draws(batch), _weights(batch)
+        if draws.groups is None:
+            return _alone(draws, population, w).log_chance
+        return smoothed(draws.groups, _means(draws, _ratios(draws, population), len(w)), w)[0].log()
 
     def kept(self, population: Population, batch: Batch) -> Kept:
         """What the function keeps of rows like these, in the mean."""
-        draws = self._draws(batch)
-        y = self._ratios(draws, population)
-        P, slope = _shared(draws, y, _weights(batch))
-        sums = kernels.accumulate(*population.parameters, replace(draws.rows, weight=y * slope))
-        return Kept(P.log(), draws.log_kept, sums.q, sums.g, sums.G)
+        draws, w = self._draws(batch), _weights(batch)
+        return _alone(draws, population, w) if draws.groups is None else _shared(draws, population, w)
 
-    def _ratios(self, draws: Draws, population: Population) -> Tensor:
-        """omega p / q of all draws."""
-        log_p = kernels.log_prob(*population.parameters, draws.rows).double()
-        return draws.kept * (log_p - draws.log_q).exp()
+    def worth(self, population: Population, batch: Batch) -> float:
+        """The effective number of the draws of some rows for a population, over that for the one they are of."""
+        draws = self._draws(batch)
+        some = slice(0, LOOKED_AT)
+        nodes, factor = draws.rows.rows(some), draws.log_factor[some]
+
+        def number(of: Population) -> Tensor:
+            y = (kernels.log_prob(*of.parameters, nodes).double() + factor).exp()
+            return y.sum().square() / y.square().sum().clamp(min=SMALLEST)
+
+        return float(number(population) / number(self.proposal).clamp(min=SMALLEST))
 
     def _draws(self, batch: Batch) -> Draws:
         key = checksum(str(batch.n), batch.x[:, :4].double().cpu().numpy())
@@ -121,11 +134,11 @@ class Drawn(Chances):
         like = Batch(torch.zeros(batch.p, 1, dtype=torch.float64, device=batch.device)) if modelled else batch
         alone = modelled or batch.shared
         n = 1 if alone else batch.n
-        wanted = max(self.fewest, self.size * batch.n)
-        m = 1 << max(0, int(np.ceil(np.log2(wanted / n))))
+        m = 1 << max(0, math.ceil(math.log2(self._wanted(batch.n, alone) / n)))
         # a common seed for all batches where they share one chance, for each its own otherwise
         noise = like.covariance()[0] if alone and not modelled else None
-        v, z = self._true(m * n, batch.d, batch.device, self.seed if modelled else self.seed + key, noise)
+        proposal = _proposal(self.proposal, batch)
+        v, z = self._true(proposal, m * n, self.seed if modelled else self.seed + key, noise)
         groups = None if alone else grouped(batch, m)
         if groups is not None:
             order = places(groups, m)
@@ -133,47 +146,70 @@ class Drawn(Chances):
         rows, seen = _observed(v, z, like if n > 1 else like.rows(slice(0, 1)), m, self.function if modelled else None)
         kept = self.function.probability(seen)
         which = kept.nonzero()[:, 0] if bool(kept.any()) else torch.zeros(1, dtype=torch.int64, device=kept.device)
-        bare = rows.rows(which)
+        bare, kept = rows.rows(which), kept[which]
         there = _beside(bare, self.proposal.background)
-        proposal, box = _proposal(self.proposal)
-        log_q = kernels.log_prob(*proposal, bare if box is None else there)
-        return Draws(there, log_q, kept[which], which, m * n, groups, log_kept)
+        log_q = kernels.log_prob(*proposal.parameters, bare if proposal.background is None else there)
+        log_factor = kept.log() - log_q
+        outside = torch.zeros_like(kept) if there.background is None else (there.background + log_factor).exp()
+        return Draws(there, log_factor, which, m * n, groups, outside, log_kept)
 
-    def _true(
-        self, size: int, d: int, device: torch.device, seed: int, noise: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
+    def _wanted(self, rows: int, alone: bool) -> float:
+        """How many draws: of one chance for all, whose draws fill space evenly, as the root of the rows."""
+        times = max(1.0, self.size * rows / self.fewest)
+        return self.fewest * (math.sqrt(times) if alone else times)
+
+    def _true(self, proposal: Population, size: int, seed: int, noise: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """True values (size, d) of the proposal, standard normals for their noise (size, d).
 
         With one noise (d, d) for all they are drawn with it, in half as many dimensions, and no normals are left; but
         for those of a box, whose values and noise are not Gaussian together.
         """
-        (log_weights, means, V), box = _proposal(self.proposal)
+        (log_weights, means, V), box = proposal
+        d, device = means.shape[1], means.device
         joined = None if isinstance(box, Uniform) else noise
-        V = V if joined is None else V + joined
         width = 1 + (2 * d if joined is None else d)
         engine = torch.quasirandom.SobolEngine(width, scramble=True, seed=seed % (1 << 31))
         u = engine.draw(size, dtype=torch.float64).clamp(1e-12, 1 - 1e-12).to(device)
         component = torch.searchsorted(log_weights.exp().cumsum(0).contiguous(), u[:, 0].contiguous())
         inside = component.clamp(max=len(means) - 1)
         z = torch.special.ndtri(u[:, 1 : 1 + d])
-        L = torch.linalg.cholesky_ex(V)[0]
-        v = means[inside] + torch.einsum("nde,ne->nd", L[inside], z)
+        L = torch.linalg.cholesky_ex(V if joined is None else V + joined)[0]
+        v = means[inside] + (L[inside] @ z[..., None])[..., 0]
         if isinstance(box, Uniform):
             low, high = (torch.tensor(edge, dtype=torch.float64, device=device) for edge in (box.low, box.high))
             v = torch.where((component == len(means))[:, None], low + (high - low) * u[:, 1 : 1 + d], v)
         return v, None if joined is not None else torch.special.ndtri(u[:, 1 + d :])
 
 
-def _shared(draws: Draws, y: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-    """P (n,) of rows from the ratios of their draws, and the derivative of w @ log P by each of those."""
-    if draws.groups is None:  # one chance for all
-        P = (y.sum() / draws.total).clamp(min=SMALLEST)
-        return P.expand(len(w)), (w.sum() / (P * draws.total)).expand(len(y))
-    n, m = len(w), draws.total // len(w)
+def _alone(draws: Draws, population: Population, w: Tensor) -> Kept:
+    """Where there is one chance for all rows."""
+    found = integrals(population.parameters, draws.rows, draws.log_factor)
+    inside = (found.q.sum() + population.beside * draws.beside.sum()).clamp(min=SMALLEST)
+    each = w.sum() / inside
+    log_chance = (inside / draws.total).log().expand(len(w))
+    return Kept(log_chance, draws.log_kept, each * found.q, each * found.g, each * found.G)
+
+
+def _shared(draws: Draws, population: Population, w: Tensor) -> Kept:
+    """Where rows of like noise share their draws."""
+    assert draws.groups is not None
+    y, n = _ratios(draws, population), len(w)
+    P, slope = smoothed(draws.groups, _means(draws, y, n), w)
+    weight = y * slope[draws.which % n] * (n / draws.total)
+    sums = kernels.accumulate(*population.parameters, replace(draws.rows, weight=weight))
+    return Kept(P.log(), draws.log_kept, sums.q, sums.g, sums.G)
+
+
+def _ratios(draws: Draws, population: Population) -> Tensor:
+    """omega p / q of all draws."""
+    return (kernels.log_prob(*population.parameters, draws.rows).double() + draws.log_factor).exp()
+
+
+def _means(draws: Draws, y: Tensor, n: int) -> Tensor:
+    """Those of the draws of each row (n,)."""
     every = torch.zeros(draws.total, dtype=torch.float64, device=y.device)
     every[draws.which] = y
-    P, slope = smoothed(draws.groups, every.view(m, n).mean(0), w)
-    return P, slope[draws.which % n] / m
+    return every.view(-1, n).mean(0)
 
 
 def _weights(batch: Batch) -> Tensor:
@@ -181,8 +217,11 @@ def _weights(batch: Batch) -> Tensor:
     return ones if batch.weight is None else batch.weight.double()
 
 
-def _proposal(population: Population) -> tuple[Parameters, Background | None]:
-    """What is drawn from: a population with even and wider parts; a mixture in the background is a part of it."""
+def _proposal(population: Population, batch: Batch) -> Population:
+    """What is drawn from: even and wider parts of a population, and rows; a mixture in the background is one of them.
+
+    A box keeps its share of what is not drawn among the rows.
+    """
     log_weights, means, V = population.parameters
     beside, b = population.background, population.beside
     if beside is not None and not isinstance(beside, Uniform):
@@ -194,8 +233,26 @@ def _proposal(population: Population) -> tuple[Parameters, Background | None]:
     if beside is not None:
         inside = inside.clamp(0.05, 0.95)
     share = (1 - EVEN) * share / share.sum() + EVEN / len(share)
-    share = inside * torch.cat([(1 - BROAD) * share, BROAD * share])
-    return Parameters(share.log(), torch.cat([means, means]), torch.cat([V, WIDER * V])), beside
+    share = (1 - AMONG) * inside * torch.cat([(1 - BROAD) * share, BROAD * share])
+    place, width = _among(batch, means)
+    every = Parameters(torch.cat([share, share.new_full((1,), AMONG)]).log(), torch.cat([means, means, place]),
+                       torch.cat([V, WIDER * V, width]))  # fmt: skip
+    return Population(every, beside)
+
+
+def _among(batch: Batch, means: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean (1, d) and covariance (1, d, d) of rows, as wide as these are with their noise."""
+    x = batch.x.double()
+    place = x.nanmean(1)
+    place = torch.where(place.isnan(), means.mean(0), place)
+    away = (x - place[:, None]).nan_to_num(0.0)
+    spread = means.std(0, correction=0).square() + 1e-300
+    seen = (~x.isnan()).double().sum(1)
+    if batch.missing:
+        own = torch.where(seen > 1, away.square().sum(1) / seen.clamp(min=1), spread)
+        return place[None], torch.diag_embed(own.clamp(min=1e-300))[None]
+    own = away @ away.mT / batch.n
+    return place[None], (own + torch.diag_embed(1e-9 * own.diagonal() + 1e-300))[None]
 
 
 def _observed(v: Tensor, z: Tensor | None, like: Batch, m: int, function: Function | None) -> tuple[Batch, Batch]:
