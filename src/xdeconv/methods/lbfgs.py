@@ -13,7 +13,7 @@ import torch
 from numba import njit, types
 from torch import Tensor
 
-from ..system.keeping import kept
+from ..system.keeping import compiled_loop
 
 
 def direction_of(gradient: Tensor, steps: Tensor, changes: Tensor) -> Tensor:
@@ -30,7 +30,7 @@ def direction_of(gradient: Tensor, steps: Tensor, changes: Tensor) -> Tensor:
 def _compiled() -> Callable[..., None]:
     real = types.float64
     signature = types.void(real[::1], real[:, ::1], real[:, ::1])
-    return kept(lambda keep: njit(signature, nogil=True, cache=keep, error_model="numpy")(_two_loops))
+    return compiled_loop(_two_loops, signature, "directions")
 
 
 def _two_loops(v, S, Y):  # type: ignore[no-untyped-def]

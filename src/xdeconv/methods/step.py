@@ -10,7 +10,7 @@ import torch
 from numba import njit, types
 from torch import Tensor
 
-from ..system.keeping import kept
+from ..system.keeping import compiled_loop
 
 ROUNDING = 2.0**-51
 
@@ -31,7 +31,7 @@ def step_of(V: Tensor, share: Tensor, g: Tensor, G: Tensor) -> tuple[Tensor, Ten
 def _compiled() -> Callable[..., None]:
     real = types.float64
     signature = types.void(real[:, :, ::1], real[::1], real[:, ::1], real[:, :, ::1], real[:, ::1], real[:, :, ::1])
-    return kept(lambda keep: njit(signature, nogil=True, cache=keep, error_model="numpy")(_step))
+    return compiled_loop(_step, signature, "steps of EM")
 
 
 def _step(V, share, g, G, delta, moved):  # type: ignore[no-untyped-def]

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import cache
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
-from ..system.keeping import kept
+from ..system.keeping import compiled_loop
 
 
 def rows_together(
@@ -42,7 +42,7 @@ def rows_together(
 def _compiled() -> Callable[..., None]:
     whole, real = types.int64, types.float64
     signature = types.void(whole[::1], whole[::1], real[::1], whole[:, ::1], whole[::1], real[::1], whole[::1])
-    return kept(lambda keep: njit(signature, nogil=True, cache=keep, error_model="numpy")(_merge))
+    return compiled_loop(_merge, signature, "neighbourhoods")
 
 
 def _merge(starts, rows, shares, touched, merged, total, ends):  # type: ignore[no-untyped-def]

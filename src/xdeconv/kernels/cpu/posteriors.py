@@ -18,10 +18,10 @@ from numba import njit, types
 from torch import Tensor
 
 from ...rows.batch import Batch
+from ...system.keeping import kept
 from ...system.threads import threads, together
 from . import scratch
 from .blocks import unrolled
-from ...system.keeping import kept
 from .kinds import Kind, Unrolled
 from .lanes import VECTOR_BYTES
 from .loops import _add_prior, _call, _fill

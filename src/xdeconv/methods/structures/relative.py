@@ -13,7 +13,7 @@ import torch
 from numba import njit, types
 from torch import Tensor
 
-from ...system.keeping import kept
+from ...system.keeping import compiled_loop
 
 
 def covariances_at(B: Tensor, entries: Tensor, least: Tensor) -> Tensor:
@@ -39,10 +39,8 @@ def _compiled() -> tuple[Callable[..., None], Callable[..., None]]:
     matrices, lines = types.float64[:, :, ::1], types.float64[:, ::1]
     at = types.void(matrices, lines, lines, matrices)
     gradient = types.void(matrices, lines, lines, matrices, lines)
-    return (
-        kept(lambda keep: njit(at, nogil=True, cache=keep, error_model="numpy")(_covariances)),
-        kept(lambda keep: njit(gradient, nogil=True, cache=keep, error_model="numpy")(_gradient)),
-    )
+    what = "covariances"
+    return compiled_loop(_covariances, at, what), compiled_loop(_gradient, gradient, what)
 
 
 def _covariances(B, entries, least, V):  # type: ignore[no-untyped-def]
