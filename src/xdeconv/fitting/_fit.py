@@ -199,7 +199,6 @@ def fit(
                    checkpoint=checkpoint, said=said, **settings)  # fmt: skip
     log.info(plan.describe(rows.source.rows))
     refuse_too_little(plan, rows.source, rows.held_out)
-    algebra = small_algebra() if plan.device.type == "cpu" else nullcontext()
     alone = nullcontext() if plan.checkpoint is None else plan.checkpoint.alone()
-    with alone, algebra, show_progress(verbose, plan.expected, rows.source.rows) as shown:
+    with alone, small_algebra(), show_progress(verbose, plan.expected, rows.source.rows) as shown:
         return run(plan, rows.source, rows.held_out, [shown] + ([callback] if callback else []))

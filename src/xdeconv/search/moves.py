@@ -232,7 +232,7 @@ def _candidates(parameters: Parameters, pool: Pool, moves: Moves) -> tuple[list[
 
 def bovy_pairs(pool: Pool) -> list[tuple[int, ...]]:
     """All pairs, those first whose responsibilities have the largest inner product (Bovy et al. 2011, eq. 30)."""
-    overlap = pool.overlap
+    overlap = pool.shares.overlap
     a, b = np.triu_indices(len(overlap), 1)
     order = np.argsort(-overlap[a, b], kind="stable")
     return list(zip(a[order].tolist(), b[order].tolist(), strict=True))
@@ -240,10 +240,9 @@ def bovy_pairs(pool: Pool) -> list[tuple[int, ...]]:
 
 def bovy_splits(parameters: Parameters, pool: Pool) -> list[int]:
     """All components, those first whose local data density departs most from their Gaussian (eq. 31)."""
-    entries = pool.share.tocoo()
-    i, j = entries.coords
-    share = entries.data * pool.weight.numpy()[i] / pool.mass.numpy()[j]
-    log_normal = np.log(entries.data) + pool.log_prob.numpy()[i] - parameters.log_weights.numpy()[j]
+    i, j, values = pool.shares.rows, pool.shares.components, pool.shares.values
+    share = values * pool.weight.numpy()[i] / pool.mass.numpy()[j]
+    log_normal = np.log(values) + pool.log_prob.numpy()[i] - parameters.log_weights.numpy()[j]
     terms = share * (np.log(np.maximum(share, 1e-300)) - log_normal)
     divergence = np.bincount(j, weights=terms, minlength=parameters.k)
     return np.argsort(-divergence, kind="stable").tolist()

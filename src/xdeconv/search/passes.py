@@ -53,11 +53,7 @@ def _resolved(after: EMState, before: EMState) -> EMState:
 def _begun(method: EM, parameters: Parameters, batch: Batch) -> EMState:
     """The state of EM that stands for parameters, and for what they leave to a background."""
     weights = all_weights(parameters.log_weights, batch.background is not None)
-    seen = torch.zeros(
-        (),
-        dtype=torch.float64,
-    )
-    return method.moved(EMState(weights, *parameters[1:], seen), parameters)
+    return method.moved(EMState(weights, *parameters[1:], torch.zeros((), dtype=torch.float64)), parameters)
 
 
 @dataclass(frozen=True)

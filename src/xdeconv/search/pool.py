@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy import sparse
 from torch import Tensor
 
 from .. import kernels
@@ -19,8 +17,8 @@ from ..kernels.parameters import Parameters
 from ..rows.batch import Batch
 from ..system.threads import each
 from .aim import ANY, Aim
+from .shares import Shares
 from .sums import log_joint, log_prob
-from .together import rows_together
 
 MATTERS = 1e-3  # responsibility: a row with less is not near a component
 NOTHING = -80.0  # log of a responsibility: exp of less is no normal float32, which takes a CPU forty times as long
@@ -31,7 +29,7 @@ CHUNK_PAIRS = {"cpu": 1 << 17, "cuda": 1 << 23}  # whose densities are held at a
 class Pool:
     """Rows in the form that trials take, and for each row its log-density and the components that matter for it.
 
-    share  (n, k) sparse, by component: responsibilities above MATTERS
+    shares        responsibilities above MATTERS
     mass   (k,)   rows of each component
     loss   (k,)   what the log-likelihood loses when a component goes and the others stay as they are
     """
@@ -40,7 +38,7 @@ class Pool:
     rows: kernels.RowsForGroups
     weight: Tensor
     log_prob: Tensor
-    share: sparse.csc_array
+    shares: Shares
     mass: Tensor
     loss: Tensor
 
@@ -64,9 +62,10 @@ class Pool:
         counts = np.array([len(part.values) for part in pieces])
         of_row = np.concatenate([part.rows for part in pieces]) + np.repeat(np.array(parts), counts)
         components = np.concatenate([part.components for part in pieces])
-        share = _by_component(of_row, components, np.concatenate([part.values for part in pieces]), (batch.n, k))
+        values = np.concatenate([part.values for part in pieces])
+        shares = Shares.of(of_row, components, values, weight.numpy(), k)
         mass, loss = (torch.stack(t).sum(0) for t in ([f.mass for f in pieces], [f.loss for f in pieces]))
-        return cls(batch, rows, weight, torch.cat([part.log_prob for part in pieces]), share, mass, loss)
+        return cls(batch, rows, weight, torch.cat([part.log_prob for part in pieces]), shares, mass, loss)
 
     @property
     def total(self) -> float:
@@ -78,30 +77,20 @@ class Pool:
         """Weighted log-likelihood of all rows."""
         return float(self.weight @ self.log_prob)
 
-    @cached_property
-    def overlap(self) -> np.ndarray:
-        """sum_i w_i r_ia r_ib (k, k)."""
-        weighted = sparse.csc_array(
-            (self.share.data * self.weight.numpy()[self.share.indices], self.share.indices, self.share.indptr),
-            shape=self.share.shape,
-        )
-        return (weighted.T @ self.share).toarray()
-
     def near_pairs(self, most: int) -> list[tuple[int, ...]]:
         """For each component the pairs with those that share most of their rows with it."""
         mass, k = self.mass.numpy(), len(self.mass)
-        closeness = self.overlap / np.minimum(mass[:, None], mass).clip(min=1e-300)
+        closeness = self.shares.overlap / np.minimum(mass[:, None], mass).clip(min=1e-300)
         np.fill_diagonal(closeness, -1.0)
         near = np.argsort(-closeness, axis=1, kind="stable")[:, : min(most, k - 1)].tolist()
         return sorted({(min(a, b), max(a, b)) for a, row in enumerate(near) for b in row})
 
     def near(self, touched: Sequence[tuple[int, ...]]) -> Neighbourhoods:
         """For each set of components, the rows that it matters for, and the density that all others give them."""
-        share = self.share
-        found = rows_together(share.indptr, share.indices, share.data, np.array(touched, dtype=np.int64))
-        index, shares, starts = (torch.from_numpy(part) for part in found)
+        found = self.shares.together(touched)
+        index, had, starts = (torch.from_numpy(part) for part in found)
         density = self.log_prob[index]
-        rest = (1 - shares).clamp(min=1e-30).log()
+        rest = (1 - had).clamp(min=1e-30).log()
         groups = Groups(index, starts, density + rest, self.weight[index])
         return Neighbourhoods(self.rows, groups, density, self.total)
 
@@ -138,15 +127,6 @@ class _Seen(NamedTuple):
 def _places(true: Tensor) -> Tensor:
     """Where a line of booleans is true; NumPy finds them four times as fast as torch."""
     return true.nonzero()[:, 0] if true.is_cuda else torch.from_numpy(np.flatnonzero(true.numpy()))
-
-
-def _by_component(
-    rows: np.ndarray, components: np.ndarray, values: np.ndarray, shape: tuple[int, int]
-) -> sparse.csc_array:
-    """Entries that come row by row as a sparse array, component by component."""
-    order = np.argsort(components.astype(np.int16 if shape[1] < 1 << 15 else np.int64), kind="stable")
-    starts = np.concatenate([[0], np.cumsum(np.bincount(components, minlength=shape[1]))])
-    return sparse.csc_array((values[order], rows[order], starts), shape=shape)
 
 
 def _ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:

@@ -46,7 +46,7 @@ def pruned(parameters: Parameters, k: int, batch: Batch, aim: Aim = ANY, options
 
 def _overlapping(pool: Pool) -> np.ndarray:
     """Which components (k, k) share rows with each other."""
-    return pool.overlap > 0.05 * np.minimum(pool.mass.numpy()[:, None], pool.mass.numpy())
+    return pool.shares.overlap > 0.05 * np.minimum(pool.mass.numpy()[:, None], pool.mass.numpy())
 
 
 def _still_true(merges: Merges, chosen: list[Change], near: np.ndarray) -> Merges:
