@@ -309,6 +309,32 @@ def test_an_interrupted_command_does_not_wait_for_threads_that_may_still_read(tm
     assert done.stderr == "xdeconv: interrupted\n"
 
 
+LOST = """
+import os, signal, time
+from importlib import import_module
+from xdeconv.cli import main
+
+class Dropped:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.1)
+
+def interrupted(*_, **__):
+    Dropped()
+    time.sleep(10)
+    print("went on")
+
+import_module("xdeconv.cli.app").app = interrupted
+main()
+"""
+
+
+@pytest.mark.processes
+def test_a_signal_that_comes_while_an_object_is_dropped_is_heard():
+    done = subprocess.run([sys.executable, "-c", LOST], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "xdeconv: interrupted\n")
+
+
 @pytest.mark.processes
 @pytest.mark.parametrize("apart", [0.0, 0.001, 0.01, 0.05])
 def test_a_second_interrupt_leaves_no_partial_file(here, apart):

@@ -229,15 +229,18 @@ def _end(problem: BaseException, traced: bool) -> int:
 class _Signals:
     """Signals that ask to end do what Ctrl-C does, until the command has ended and is ``deaf``.
 
-    A fit saves its checkpoint then, and no partial file is left.
+    A fit saves its checkpoint then, and no partial file is left. A signal that comes while Python drops an object is
+    raised where nothing can hear it: it is sent again.
     """
 
     def __init__(self, last: bool) -> None:
         self.last, self.deaf = last, False
         self.before: dict[int, Any] = {}
+        self.unheard = sys.unraisablehook
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
+            sys.unraisablehook = self._unheard
             handlers = {number: signal.getsignal(number) for number in stop_signals()}
             self.before = {n: h for n, h in handlers.items() if h not in (signal.SIG_IGN, None)}  # nohup ignores one
             for number in self.before:
@@ -245,9 +248,17 @@ class _Signals:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.deaf = True
+        self.deaf, sys.unraisablehook = True, self.unheard
         for number, handler in self.before.items():
             signal.signal(number, signal.SIG_IGN if self.last else handler)
+
+    def _unheard(self, lost: Any) -> None:
+        if not issubclass(lost.exc_type, KeyboardInterrupt):
+            self.unheard(lost)
+        elif not self.deaf:  # a little later: what is raised here would be lost again
+            again = threading.Timer(0.01, signal.raise_signal, [signal.SIGINT])
+            again.daemon = True
+            again.start()
 
     def _heard(self, number: int, frame: Any) -> None:
         if not self.deaf:

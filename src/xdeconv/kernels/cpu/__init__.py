@@ -261,7 +261,8 @@ def _components(
         L = _cholesky(matrix + batch.covariance().double().numpy())
         matrix = whitening = inverse(L)
         offset = offset - _half_logs(L).sum(1)
-    return kind.table(means.numpy(), matrix, offset, pivots, dtype), pivots.astype(dtype), whitening
+    with np.errstate(over="ignore"):  # what is too narrow for float32 becomes infinite there, and its densities NaN
+        return kind.table(means.numpy(), matrix, offset, pivots, dtype), pivots.astype(dtype), whitening
 
 
 def _half_logs(L: np.ndarray) -> np.ndarray:
