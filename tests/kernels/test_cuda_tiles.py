@@ -179,6 +179,19 @@ def test_blocks_of_tensor_cores_equal_the_reference(name, kind, dtype, monkeypat
     check(problem(**({"n": 13, "k": 2, "d": d, "seed": 98} | kind)), dtype, device, Cores)
 
 
+@pytest.mark.parametrize("capability", [(7, 5), (8, 0), (9, 0)])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_tensor_cores_take_what_fits_where_they_are_quick(capability, dtype, monkeypatch):
+    monkeypatch.setattr(cores, "capability_of", lambda device: capability)
+    for d in range(registers.LARGEST[dtype.itemsize] + 1, 129):
+        form = cores.form_for(Batch(x=torch.zeros(d, 1, dtype=dtype)))
+        first = 28 if dtype == torch.float32 else 0
+        assert (form is not None) == (capability != (7, 5) and first < d <= cores.LARGEST)
+        if form is not None:
+            assert form.shared(-(-d // cores.BLOCK), moments=True) <= H200.block
+            assert form.wide == (capability == (9, 0))
+
+
 @pytest.mark.parametrize("d", [11, 20])
 def test_float32_in_registers(d, anywhere, device):
     check(problem(n=70, k=2, d=d, missing=0.2, seed=91), torch.float32, device, Registers)

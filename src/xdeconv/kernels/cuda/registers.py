@@ -12,7 +12,7 @@ from ...rows.batch import Batch, packed_size
 from .compiling import TASKS, WARP, Argument, Kernel, kernel, memory_of
 from .filled import Components, Rows
 
-LARGEST = {4: 20, 8: 12}  # dimensions that fit in registers, by bytes of a number
+LARGEST = {4: 20, 8: 14}  # dimensions that fit in registers, by bytes of a number
 
 
 @dataclass(frozen=True)
