@@ -35,7 +35,8 @@ class Form:
 
 
 WIDE = (9, 0)  # devices that multiply 16 x 8 at once
-FORMS = {  # by bytes of a number: up to so many dimensions, as measured on an H200 (40: between 32 and 64)
+# by bytes of a number, up to so many dimensions: as measured on an H200 (40: between 32 and 64)
+FORMS: dict[int, dict[int, Form | None]] = {
     4: {28: None, 32: Form(4, True), 40: Form(1, True), 64: Form(1, False, warps=1)},
     8: {32: Form(4, True), 40: Form(1, True), 64: Form(1, False, warps=1)},
 }
