@@ -15,7 +15,7 @@ from catalogues import FEATURES, arrow_table, gaia_like
 from xdeconv.catalog import store as making
 from xdeconv.catalog._open import open as open_catalog
 from xdeconv.catalog.readers import ReadError, open_table
-from xdeconv.catalog.store import check_store, prepare
+from xdeconv.catalog.store import check_store, prepare, sorted_by
 
 ROWS = 3000
 
@@ -190,3 +190,9 @@ def test_a_run_after_one_that_is_missing_is_made_again(path, tmp_path, monkeypat
     store = prepare(path, tmp_path / "store", **options)
     a, b = (json.loads((p / "manifest.json").read_text())["shards"] for p in (expected, store))
     assert a == b
+
+
+@pytest.mark.parametrize("different", [3, 1 << 40])
+def test_equal_keys_stay_in_the_order_in_which_they_came(different):
+    keys = np.random.default_rng(0).integers(0, different, size=5000, dtype=np.uint64)
+    np.testing.assert_array_equal(sorted_by(keys), np.argsort(keys, kind="stable"))

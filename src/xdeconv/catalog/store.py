@@ -300,13 +300,20 @@ def _write_run(
     table = _without_nulls(pa.Table.from_batches([batch.cast(batches[0].schema) for batch in batches]))
     table = table.combine_chunks()  # without nulls, to put rows in another order takes 0.4 of the time
     shard = table.column(KEY).to_numpy() % np.uint64(plan.shards)
-    order = np.argsort(shard.astype(np.uint32), kind="stable")
+    order = np.argsort(shard.astype(np.uint16 if plan.shards <= 1 << 16 else np.uint32), kind="stable")
     ends = np.searchsorted(shard[order], np.arange(plan.shards + 1, dtype=np.uint64))
     table = _in_order(table, order)
     schema = table.schema.with_metadata({"next": json.dumps(place)})
     parts = (_slice(table, ends[s], ends[s + 1]) for s in range(plan.shards))
     _write_ipc(work / _run_name(number), schema, parts)
     return _run_name(number), table.num_rows, place
+
+
+def sorted_by(keys: np.ndarray) -> np.ndarray:
+    """The places of keys in their order, equal ones as they come; a stable sort takes five times as long."""
+    order = np.argsort(keys)
+    inside = keys[order]
+    return np.argsort(keys, kind="stable") if (inside[1:] == inside[:-1]).any() else order
 
 
 def _in_order(table: pa.Table, order: np.ndarray) -> pa.Table:
@@ -347,7 +354,7 @@ def _shard(folder: Path, work: Path, runs: list[str], number: int, units: Any) -
         parts.append(pa.ipc.open_file(pa.OSFile(str(work / run))).get_batch(number))
     table = pa.Table.from_batches(parts).combine_chunks()
     del parts
-    table = _in_order(table, np.argsort(table.column(KEY).to_numpy(), kind="stable")).drop_columns([KEY])
+    table = _in_order(table, sorted_by(table.column(KEY).to_numpy())).drop_columns([KEY])
     table = _without_nulls(table.combine_chunks().replace_schema_metadata(None))
     schema = with_units(table.schema, units)
     batches = (batch.cast(schema) for batch in table.to_batches(max_chunksize=BATCH_ROWS))
