@@ -45,7 +45,11 @@ def _resolved(after: EMState, before: EMState) -> EMState:
     if after.factors is not None:
         return after
     V = after.covariances
-    V = V + torch.diag_embed(RESOLVED * V.diagonal(dim1=-2, dim2=-1))
+    ridge = torch.diag_embed(RESOLVED * V.diagonal(dim1=-2, dim2=-1))
+    thin = torch.linalg.cholesky_ex(V - ridge).info > 0
+    if not bool(thin.any()):
+        return after
+    V = torch.where(thin[:, None, None], V + ridge, V)
     lost = torch.linalg.cholesky_ex(V).info > 0
     return replace(after, covariances=torch.where(lost[:, None, None], before.covariances, V))
 
