@@ -194,8 +194,8 @@ numba_lanes.Emitter.__init__ = compiles
 for d, dtype in [(2, torch.float32), (3, torch.float32), (3, torch.float64)]:
     p = problem(n=40, k=9, d=d, noise="full", seed=51)
     assert kernels.accumulate(*p.parameters(), p.batch(dtype=dtype), Options(backend="cpu")).loglik.isfinite()
-for bits in (32, 64):
-    assert not numba_rows.loop(bits).stats.cache_misses
+for bits, bounds in [(32, True), (64, True), (32, False)]:
+    assert not numba_rows.loop(bits, bounds).stats.cache_misses
 """
 
 

@@ -7,10 +7,11 @@ from functools import cache
 
 import numpy as np
 import torch
-from numba import njit, types
+from numba import types
 from torch import Tensor
 
 from ..system.keeping import compiled_loop
+from .small import copy, factored, times, transpose
 
 ROUNDING = 2.0**-51
 
@@ -37,80 +38,48 @@ def _compiled() -> Callable[..., None]:
 def _step(V, share, g, G, delta, moved):  # type: ignore[no-untyped-def]
     """V' = L (I + s L^T G L - u u^T) L^T with V = L L^T and u = s L^T g; delta = L u."""
     k, d = g.shape
-    L, middle, half, spare = np.empty((d, d)), np.empty((d, d)), np.empty((d, d)), np.empty((d, d))
+    L, T, middle, half = np.empty((d, d)), np.empty((d, d)), np.empty((d, d)), np.empty((d, d))
     u = np.empty(d)
     for j in range(k):
         s = share[j]
         if not s > 0:
-            delta[j] = 0.0 * s
-            moved[j] = V[j]
+            for a in range(d):
+                delta[j, a] = 0.0 * s
+            copy(V[j], moved[j])
             continue
-        sound = _factored(V[j], L)
+        sound = factored(V[j], L)
         if not sound:  # no factor: V + s V G V - delta delta^T
-            L[:] = V[j]
-        size = 0.0
-        for a in range(d):
-            for b in range(d):
-                value = 0.0
-                for c in range(b if sound else 0, d):
-                    value += G[j, a, c] * L[c, b]
-                half[a, b] = value
+            copy(V[j], L)
+        transpose(L, T)
+        times(G[j], L, half)
+        times(T, half, middle)
         for a in range(d):
             value = 0.0
-            for c in range(a if sound else 0, d):
-                value += L[c, a] * g[j, c]
+            for c in range(d):
+                value += T[a, c] * g[j, c]
             u[a] = s * value
         for a in range(d):
             for b in range(d):
-                value = 0.0
-                for c in range(a if sound else 0, d):
-                    value += L[c, a] * half[c, b]
                 core = V[j, a, b] if not sound else 1.0 if a == b else 0.0
-                middle[a, b] = core + s * value - u[a] * u[b]
+                middle[a, b] = core + s * middle[a, b] - u[a] * u[b]
         if not sound:
-            delta[j] = u
-            moved[j] = middle
+            for a in range(d):
+                delta[j, a] = u[a]
+            copy(middle, moved[j])
             continue
-        if not _factored(middle, spare):  # which rounding has made indefinite: a bound of that rounding is added
+        if not factored(middle, half):  # which rounding has made indefinite: a bound of that rounding is added
+            size = 0.0
             for a in range(d):
                 size += u[a] * u[a]
-                for c in range(a, d):
-                    for b in range(a, d):
-                        size += s * abs(L[c, a]) * abs(G[j, c, b]) * abs(L[b, a])
+                for c in range(d):
+                    for b in range(d):
+                        size += s * abs(T[a, c]) * abs(G[j, c, b]) * abs(T[a, b])
             for a in range(d):
                 middle[a, a] += ROUNDING * (1 + size)
         for a in range(d):
             value = 0.0
-            for c in range(a + 1):
+            for c in range(d):
                 value += L[a, c] * u[c]
             delta[j, a] = value
-            for b in range(d):
-                value = 0.0
-                for c in range(a + 1):
-                    value += L[a, c] * middle[c, b]
-                half[a, b] = value
-        for a in range(d):
-            for b in range(d):
-                value = 0.0
-                for c in range(b + 1):
-                    value += half[a, c] * L[b, c]
-                moved[j, a, b] = value
-
-
-@njit(nogil=True, error_model="numpy")
-def _factored(A, L):  # type: ignore[no-untyped-def]
-    """Write the Cholesky factor of A (d, d) into L; whether there is one."""
-    d = len(A)
-    L[:] = 0.0
-    for a in range(d):
-        for b in range(a + 1):
-            value = A[a, b]
-            for c in range(b):
-                value -= L[a, c] * L[b, c]
-            if a > b:
-                L[a, b] = value / L[b, b]
-            elif value > 0:
-                L[a, a] = np.sqrt(value)
-            else:  # which NaN is, too
-                return False
-    return True
+        times(L, middle, half)
+        times(half, T, moved[j])

@@ -13,7 +13,6 @@ from itertools import product
 
 import numpy as np
 import torch
-from scipy.optimize import linear_sum_assignment
 
 from ..kernels.parameters import Parameters
 from ..mixture.distances import bhattacharyya
@@ -38,6 +37,8 @@ def alike(one: Parameters, other: Parameters) -> bool:
 
 def _pairs(one: Parameters, other: Parameters) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Which components of one are which of another, and how far they are apart."""
+    from scipy.optimize import linear_sum_assignment  # a quarter of a second to import, for fits of projected rows
+
     gaussians = (part.double().numpy() for part in (*one[1:], *other[1:]))
     distance = bhattacharyya(*gaussians)
     first, second = linear_sum_assignment(np.nan_to_num(distance, nan=1e300, posinf=1e300))

@@ -67,7 +67,9 @@ def _order(rows, components, values, weight, starts, ordered, kept, overlap):  #
         starts[components[at] + 1] += 1
     for j in range(k):
         starts[j + 1] += starts[j]
-    place, first = starts[:k].copy(), 0
+    place, first = np.empty(k, np.int64), 0  # an index or a copy of arrays takes long to compile
+    for j in range(k):
+        place[j] = starts[j]
     for at in range(count):
         j = components[at]
         ordered[place[j]], kept[place[j]] = rows[at], values[at]
@@ -89,7 +91,9 @@ def _together() -> Callable[..., None]:
 
 
 def _merge(starts, rows, values, components, sizes, merged, total, ends):  # type: ignore[no-untyped-def]
-    at, count = starts[components], 0
+    at, count = np.empty(len(components), np.int64), 0
+    for c in range(len(components)):
+        at[c] = starts[components[c]]
     for group in range(len(sizes) - 1):
         these = range(sizes[group], sizes[group + 1])
         while True:

@@ -171,7 +171,7 @@ class _Run:
         bounded = skip and worth and not projected and not batch.shared
         self.kind, self.k, self.n = kind, k, n
         self.components, pivots, self.whitening = _components(log_weights, means, covariances, batch, kind, bounded)
-        self.how = numba_memory.steps(kind, want, skip, bounded), numba_memory.shape(kind, want, skip, bounded)
+        self.how = numba_memory.steps(kind, want, skip, bounded), numba_memory.shape(kind, want, skip)
         empty = batch.x.new_empty(0)
         S = batch.x.new_empty(0, 1) if batch.shared else batch.x.new_zeros(p, 1) if batch.noise is None else batch.noise
         R = batch.x.new_empty(0, n) if batch.projection is None else batch.projection.reshape(-1, n)
@@ -189,7 +189,7 @@ class _Run:
         dtype = self.components.dtype
         self.log_prob = np.empty(n if want == numba_memory.LOG_PROB else 0, dtype)
         self.log_joint = np.empty((n, k) if want == numba_memory.LOG_JOINT else (0, k), dtype)
-        self.loop = numba_rows.loop(kind.bits)
+        self.loop = numba_rows.loop(kind.bits, bounded)
 
     def chunks(self) -> list[np.ndarray]:
         """Compute all rows; the sums (k, ...) and totals (rows, loglik), added up in the order of chunks."""

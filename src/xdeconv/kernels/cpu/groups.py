@@ -163,7 +163,7 @@ class Work:
     ) -> None:
         kind = rows.kind
         self.rows, self.groups, self.components, self.m, self.new = rows, groups, components, m, new
-        self.how = scratch.steps(kind, scratch.SUMS, False, False), scratch.shape(kind, scratch.SUMS, False, False)
+        self.how = scratch.steps(kind, scratch.SUMS, False, False), scratch.shape(kind, scratch.SUMS, False)
         self.index, self.starts = groups.index, groups.starts.numpy()
         self.cuts = _cuts(self.starts, m * max(kind.d, kind.p, 2) ** 3, most)
         self.sums, self.loglik = np.zeros((len(groups) * m, kind.sums)), np.zeros(len(groups))

@@ -1,4 +1,4 @@
-"""The loop over the tiles of a chunk of rows: compiled once for each number type, for every kind of data."""
+"""The loop over the tiles of a chunk of rows: compiled for each number type, with bounds or not, for every kind of data."""
 
 from __future__ import annotations
 
@@ -143,8 +143,11 @@ def _cut_of_rows(total, tail, budget, first_cut, k, i):  # type: ignore[no-untyp
 
 
 @cache
-def loop(bits: int) -> Callable[..., None]:
-    """The compiled loop for a number type; see ``chunk`` for what it takes."""
+def loop(bits: int, bounds: bool) -> Callable[..., None]:
+    """The compiled loop for a number type; see ``chunk`` for what it takes.
+
+    ``bounds``: pairs are bounded before they are computed. Without them half as much is compiled.
+    """
     size, W, mark = bits // 8, VECTOR_BYTES * 8 // bits, fingerprint()
     line_bytes, budget, first_cut = TILE * size, lost(bits), cuts(bits)[0]
 
@@ -161,7 +164,7 @@ def loop(bits: int) -> Callable[..., None]:
             state[BACK, i] = -np.inf
         for window in range(start, stop, WINDOW):
             window_rows = min(WINDOW, stop - window)
-            if shape.bounded:
+            if bounds:
                 _sort_by_noise(x, noise, spread, window, window_rows, shape.full, memory.keys, memory.counts, order)
             else:
                 for i in range(window_rows):
@@ -176,9 +179,9 @@ def loop(bits: int) -> Callable[..., None]:
 
                 # Bound every pair from above, every row's total from below, by the pair with the highest bound.
                 near = False  # whether that pair is close enough to the row's largest to stand for it
-                bounded = shape.bounded and wait == 0
+                bounded = wait == 0
                 wait, survivors = max(wait - 1, 0), 0
-                if bounded:
+                if bounds and bounded:
                     for a in range(len(memory.noise)):
                         for lane in range(W):
                             memory.least[a, lane] = np.inf
@@ -213,16 +216,16 @@ def loop(bits: int) -> Callable[..., None]:
                 # log alpha N of every pair, or of those that are not skipped.
                 for j in range(k):
                     component, line = at.components + j * shape.component_bytes, at.joint + j * line_bytes
-                    if bounded:
+                    if bounds and bounded:
                         _call(steps.chosen, line, groups, at.state, at.index, at.count, 0)
                         survivors += count[0]
-                    if bounded and (d + 3) * count[0] < d * block:
+                    if bounds and bounded and (d + 3) * count[0] < d * block:
                         _call(steps.groups_of_table, at.table, at.index, count[0], at.some, 0, at.work)
                         _call(steps.joint_of_rows, at.some, -(-count[0] // W), component, at.values, 0, at.work)
                         _call(steps.scattered, at.values, at.index, count[0], line, 0, 0)
                     else:
                         _call(steps.joint_of_rows, at.rows, groups, component, line, 0, at.work)
-                if survivors > WORTH * k * block:
+                if bounds and survivors > WORTH * k * block:
                     wait = PAUSE
                 if prior.size:
                     _add_prior(prior, label, window, first, rows, order, memory.joint)
@@ -275,6 +278,6 @@ def loop(bits: int) -> Callable[..., None]:
                             sums[j, s] += memory.lanes[j, s, lane]
                             memory.lanes[j, s, lane] = 0
 
-    chunk.__qualname__ = f"chunk_float{bits}"  # an index of its own on disk, as for the steps
+    chunk.__qualname__ = f"chunk_float{bits}" + bounds * "_bounds"  # an index of its own on disk, as for the steps
     number = types.float32 if bits == 32 else types.float64
-    return compiled_loop(chunk, signature(number), f"the loop over rows, float{bits}")
+    return compiled_loop(chunk, signature(number), f"the loop over rows, float{bits}{bounds * ', with bounds'}")

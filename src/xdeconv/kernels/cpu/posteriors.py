@@ -152,7 +152,7 @@ class Work:
         n = len(self.mean)
         size = -(-max(TILE, CHUNK_PAIRS // self.k) // TILE) * TILE
         starts, turn = range(0, n, size), itertools.count()
-        how = _steps(self.kind), scratch.shape(self.kind, scratch.SUMS, True, False)
+        how = _steps(self.kind), scratch.shape(self.kind, scratch.SUMS, True)
 
         def work(_: int) -> None:
             memory = scratch.scratch(self.kind, self.k, self.new, self.components)

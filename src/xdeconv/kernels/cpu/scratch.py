@@ -99,7 +99,6 @@ class Shape(NamedTuple):
 
     want: int
     skip: int
-    bounded: int
     full: int
     component_bytes: int
     sums_bytes: int
@@ -132,10 +131,10 @@ def steps(kind: Kind, want: int, skip: bool, bounded: bool) -> Steps:
 
 
 @cache
-def shape(kind: Kind, want: int, skip: bool, bounded: bool) -> Shape:
+def shape(kind: Kind, want: int, skip: bool) -> Shape:
     """What the loops must know of a kind."""
     size = kind.bits // 8
-    return Shape(want, int(skip), int(bounded), int(kind.noise == "full"), kind.component_numbers * size,
+    return Shape(want, int(skip), int(kind.noise == "full"), kind.component_numbers * size,
                  kind.sums * kind.lanes * size, kind.tile, kind.offset)  # fmt: skip
 
 

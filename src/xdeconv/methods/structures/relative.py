@@ -10,10 +10,11 @@ from functools import cache
 
 import numpy as np
 import torch
-from numba import njit, types
+from numba import types
 from torch import Tensor
 
 from ...system.keeping import compiled_loop
+from ..small import inner, times, transpose
 
 
 def covariances_at(B: Tensor, entries: Tensor, least: Tensor) -> Tensor:
@@ -45,53 +46,26 @@ def _compiled() -> tuple[Callable[..., None], Callable[..., None]]:
 
 def _covariances(B, entries, least, V):  # type: ignore[no-untyped-def]
     k, d, _ = B.shape
-    C, L = np.zeros((d, d)), np.empty((d, d))
+    C, L, T = np.zeros((d, d)), np.empty((d, d)), np.empty((d, d))
     for j in range(k):
         _factor(entries[j], least[j], C)
-        for a in range(d):
-            for b in range(d):
-                value = 0.0
-                for c in range(b, d):
-                    value += B[j, a, c] * C[c, b]
-                L[a, b] = value
-        for a in range(d):
-            for b in range(a + 1):
-                value = 0.0
-                for c in range(d):
-                    value += L[a, c] * L[b, c]
-                V[j, a, b] = V[j, b, a] = value
+        times(B[j], C, L)
+        transpose(L, T)
+        times(L, T, V[j])
 
 
 def _gradient(B, entries, least, G, out):  # type: ignore[no-untyped-def]
     k, d, _ = B.shape
-    C, GB, H = np.zeros((d, d)), np.empty((d, d)), np.empty((d, d))
+    C, L, T = np.zeros((d, d)), np.empty((d, d)), np.empty((d, d))
     for j in range(k):
         _factor(entries[j], least[j], C)
-        for a in range(d):
-            for b in range(d):
-                value = 0.0
-                for c in range(d):
-                    value += G[j, a, c] * B[j, c, b]
-                GB[a, b] = value
-        for a in range(d):
-            for b in range(d):
-                value = 0.0
-                for c in range(d):
-                    value += B[j, c, a] * GB[c, b]
-                H[a, b] = value
-        at = 0
-        for a in range(d):
-            for b in range(a + 1):
-                value = 0.0
-                for c in range(b, d):
-                    value += H[a, c] * C[c, b]
-                if a == b:
-                    value *= C[a, a] if C[a, a] > least[j, a] else 0.0
-                out[j, at] = value
-                at += 1
+        times(B[j], C, L)
+        times(G[j], L, T)
+        transpose(B[j], L)
+        _on_entries(L, T, C, least[j], out[j])
 
 
-@njit(nogil=True, error_model="numpy")
+@inner
 def _factor(entries, least, C):  # type: ignore[no-untyped-def]
     """Write C (d, d), whose upper triangle is zero."""
     at = 0
@@ -102,3 +76,18 @@ def _factor(entries, least, C):  # type: ignore[no-untyped-def]
         width = np.exp(entries[at])
         C[a, a] = least[a] if width < least[a] else width  # NaN stays NaN
         at += 1
+
+
+@inner
+def _on_entries(A, H, C, least, out):  # type: ignore[no-untyped-def]
+    """Write the lower triangle of A H, line by line, on the diagonal times C, and 0 where C is at its least."""
+    at = 0
+    for a in range(len(C)):
+        for b in range(a + 1):
+            value = 0.0
+            for c in range(len(C)):
+                value += A[a, c] * H[c, b]
+            if a == b:
+                value *= C[a, a] if C[a, a] > least[a] else 0.0
+            out[at] = value
+            at += 1

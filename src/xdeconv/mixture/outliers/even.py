@@ -6,7 +6,6 @@ from functools import cache
 
 import numpy as np
 from scipy.special import ndtri
-from scipy.stats import qmc
 
 MOST = 13  # log2 of the most points
 
@@ -17,10 +16,17 @@ def points(p: int) -> tuple[np.ndarray, np.ndarray]:
 
     They stand in the order of their first coordinate, which is that of their places, and is left out.
     """
-    numbers = qmc.Sobol(p + 2, rng=np.random.default_rng(0)).random(1 << MOST)
+    numbers = sobol(p + 2, MOST)
     v, u = numbers[:, 1], _directions(numbers[:, 2:])
     order = np.concatenate([[0], *(np.argsort(numbers[: 1 << m, 0], kind="stable") for m in range(MOST + 1))])
     return np.ascontiguousarray(v[order]), np.ascontiguousarray(u[order].T)
+
+
+def sobol(dim: int, log_points: int) -> np.ndarray:
+    """2^m points (2^m, dim) of a scrambled Sobol sequence, always the same ones."""
+    from scipy.stats import qmc  # takes half a second to import, which a fit does not need
+
+    return qmc.Sobol(dim, rng=np.random.default_rng(0)).random(1 << log_points)
 
 
 def _directions(numbers: np.ndarray) -> np.ndarray:

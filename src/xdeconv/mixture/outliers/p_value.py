@@ -36,13 +36,13 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 from scipy.special import ndtri
-from scipy.stats import qmc
 from torch import Tensor
 
 from ... import kernels
 from ...kernels.parameters import Parameters
 from ...rows.batch import Batch
 from ...system.threads import threads, together
+from .even import sobol
 
 Array = np.ndarray
 CHUNK_ROWS = 256
@@ -117,7 +117,7 @@ def _from_table(parameters: Parameters, rows: Batch) -> Array:
 def _table(view: Parameters, factors: Tensor, log_draws: int) -> tuple[Array, Array]:
     """Sorted log-densities of even draws, and P(f(X) <= each)."""
     p = view.means.shape[1]
-    even = qmc.Sobol(p + 2, rng=np.random.default_rng(0)).random(1 << log_draws)
+    even = sobol(p + 2, log_draws)
     component = torch.from_numpy(_chosen(view.log_weights.exp().numpy(), even[:, 0]))
     wide = np.sqrt(WIDER)[_chosen(np.array(SHARES), even[:, 1])]
     z = torch.from_numpy(wide[:, None] * ndtri(np.clip(even[:, 2:], 1e-15, 1 - 1e-15)))
