@@ -1,4 +1,4 @@
-"""The loop over the tiles of a chunk of rows, compiled for each number type, with bounds or not, for any kind of data."""
+"""The loop over the tiles of a chunk of rows: compiled for each number type, with bounds or not, for every kind."""
 
 from __future__ import annotations
 
