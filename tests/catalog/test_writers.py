@@ -60,6 +60,15 @@ def test_any_number_of_rows(tmp_path, rows):
     assert pq.read_table(tmp_path / "a.parquet").equals(pa.Table.from_batches(some))
 
 
+def test_row_groups_of_many_columns_have_fewer_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(writers, "GROUP_BYTES", 100_000)
+    some = blocks(3000, size=100)  # about 210 bytes per row
+    writers.write_blocks(tmp_path / "a.parquet", some)
+    metadata = pq.ParquetFile(tmp_path / "a.parquet").metadata
+    assert max(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)) == 500
+    assert pq.read_table(tmp_path / "a.parquet").equals(pa.Table.from_batches(some))
+
+
 def test_a_table_without_rows_has_its_columns(tmp_path):
     empty = blocks(3)[0].slice(0, 0)
     assert writers.write_blocks(tmp_path / "a.parquet", [empty, empty]) == 0

@@ -104,6 +104,7 @@ def test_posterior_works_in_chunks(monkeypatch):
     whole = mixture.posterior(p.X, p.noise)
     expected = whole.mean(), whole.covariance(), whole.quantile(0.3), mixture.outlier(p.X, p.noise)
     monkeypatch.setattr("xdeconv.mixture.posterior.CHUNK_NUMBERS", 50)
+    monkeypatch.setattr("xdeconv.mixture.posterior.MOMENT_NUMBERS", 12)
     part = mixture.posterior(p.X, p.noise)
     for ours, right in zip((part.mean(), part.covariance(), part.quantile(0.3), part.outlier()), expected, strict=True):
         np.testing.assert_allclose(ours, right, rtol=1e-12)

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import xdeconv as xd
+from xdeconv.catalog import stream
 from xdeconv.catalog.readers import Piece, ReadError, Table
 from xdeconv.cli import app
 
@@ -28,6 +29,25 @@ def path(tmp_path):
 
 def passes(source):
     return sum(batch.n for batch in source.batches(0))
+
+
+# Questions
+
+
+@pytest.mark.parametrize("numbers", [1, 10, 1000])
+def test_rows_are_asked_few_at_a_time_where_much_is_made_of_them(numbers, path, monkeypatch):
+    """And a bad row is found, and left out, whichever part it is in, in this pass and in the next."""
+    table = pa.table({**COLUMNS, "y_error": np.where(np.arange(N) == 77, -1.0, COLUMNS["y_error"])})
+    pq.write_table(table, path, row_group_size=50)
+    monkeypatch.setattr(stream, "ANSWER_BYTES", 8 * (5 + 10) * 20)  # 20 rows of which an answer makes ten numbers
+    source = xd.open(path, ["x", "y"], memory=False, bad_rows="drop", where="id != 3")
+    asked = list(source.asked(["id"], lambda batch, kept: (batch, kept), numbers))
+    assert max(batch.n for batch, _ in asked) == {1: 50, 10: 17, 1000: 1}[numbers]
+    ids = np.concatenate([kept.column("id").to_numpy() for _, kept in asked])
+    assert ids.tolist() == [i for i in range(N) if i not in (3, 77)]
+    np.testing.assert_array_equal(np.concatenate([batch.x[0].numpy() for batch, _ in asked]), COLUMNS["x"][ids])
+    assert passes(source) == N - 2
+    assert source.notes == ("1 rows with impossible errors were dropped",)
 
 
 # Files that change

@@ -6,6 +6,8 @@ import textwrap
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -62,10 +64,10 @@ LIMITED = textwrap.dedent("""
     import numpy as np, xdeconv as xd
     from xdeconv.fitting import memory
     X = np.zeros((1000, 2)); X[:, 0] = np.arange(1000); X[:, 1] = X[:, 0] ** 2
-    pages = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    limit, place = sys.argv[1:]
     xd.Mixture([1.0], [[0.0]], [[[1.0]]]).log_prob([[0.0]])
-    pages = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (pages + (100 << 20), resource.RLIM_INFINITY))
+    pages = int(open("/proc/self/statm").read().split()[int(place)]) * resource.getpagesize()
+    resource.setrlimit(getattr(resource, limit), (pages + (100 << 20), resource.RLIM_INFINITY))
     assert memory.free() <= 100 << 20
     try:
         xd.fit(X, 2, error=[0.1, 0.1], epochs=1)
@@ -75,9 +77,35 @@ LIMITED = textwrap.dedent("""
 
 
 @pytest.mark.processes
-def test_a_limit_of_address_space_is_known():
-    found = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, timeout=120, check=False)
+@pytest.mark.parametrize(("limit", "place"), [("RLIMIT_AS", "0"), ("RLIMIT_DATA", "5")])
+def test_a_limit_of_addresses_or_data_is_known(limit, place):
+    words = [sys.executable, "-c", LIMITED, limit, place]
+    found = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
     assert "GiB are free: stream the rows" in found.stdout, found.stderr
+
+
+MAPPED = textwrap.dedent("""
+    import re, sys
+    from xdeconv.cli import main
+    sys.argv = ["xdeconv", "info", sys.argv[1]]
+    try:
+        main()
+    except SystemExit:
+        pass
+    spans = [line.split()[:2] for line in open("/proc/self/maps") if len(line.split()) == 5]
+    sizes = [int(b, 16) - int(a, 16) for a, b in (span.split("-") for span, way in spans if way.startswith("rw"))]
+    print("largest", max(sizes))
+""")
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="maps are Linux's")
+def test_a_command_takes_no_gibibyte_before_it_needs_it(tmp_path):
+    """Arrow did, for its first number: of a limit of 2 GiB (ulimit -d) half was gone."""
+    pq.write_table(pa.table({"x": [1.0, 2.0]}), tmp_path / "rows.parquet")
+    words = [sys.executable, "-c", MAPPED, str(tmp_path / "rows.parquet")]
+    found = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert int(found.stdout.split()[-1]) < 256 << 20, found.stderr
 
 
 @pytest.mark.sampled

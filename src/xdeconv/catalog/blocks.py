@@ -55,6 +55,16 @@ class Block:
         return Block(columns, self.piece, self.position[rows], self.checked)
 
 
+def shares(rows: int, most: int) -> Iterator[slice]:
+    """Rows in as few parts of about one size as have no more than ``most``.
+
+    >>> list(shares(5, 2)), list(shares(0, 2))
+    ([slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)], [])
+    """
+    size = -(-rows // max(1, -(-rows // most)))
+    return (slice(start, min(start + size, rows)) for start in range(0, rows, max(1, size)))
+
+
 def join(blocks: Sequence[Block]) -> Block:
     """One block of all rows."""
     if len(blocks) == 1:

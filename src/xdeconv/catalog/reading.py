@@ -144,7 +144,7 @@ class Reader:
         if self.part is not None:
             keep = self.part.mask(block.piece, block.position)
             block = block if keep.all() else block.take(np.flatnonzero(keep))
-        bad = self.tally.checked.get((block.piece, self.part, block.start))
+        bad = self.tally.checked.get((block.piece, self.part, block.start, block.n))
         if bad is None:
             return block
         good = replace(block, checked=True)
@@ -181,7 +181,7 @@ class Reader:
         """A block without its bad rows, or an error that names the first of them."""
         bad = self._bad(block) if doubtful else np.empty(0, int)
         if block.n:
-            self.tally.checked[block.piece, self.part, block.start] = block.position[bad]
+            self.tally.checked[block.piece, self.part, block.start, block.n] = block.position[bad]
         left = replace(block, checked=True)
         return left if not len(bad) else left.take(np.delete(np.arange(block.n), bad))
 

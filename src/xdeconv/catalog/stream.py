@@ -20,7 +20,7 @@ from ..rows.surveyed import SURVEY_ROWS
 from ..system import streams
 from ..system.ranks import world
 from . import describing, finding
-from .blocks import Block, Part, join, pooled, side_by_side
+from .blocks import Block, Part, join, pooled, shares, side_by_side
 from .expressions import Condition
 from .readers import BLOCK_ROWS, Table, rows_of
 from .reading import Blocks, Place, Reader, shared_out
@@ -38,6 +38,7 @@ T = TypeVar("T")
 POOL_ROWS = 1 << 20  # rows that are shuffled together where the file is not shuffled
 # Rows of a batch when no size is asked for. What takes more than 32 MiB comes as fresh pages each time, cleared.
 PASS_ROWS = {"cpu": 1 << 16, "cuda": 1 << 18}
+ANSWER_BYTES = 1 << 26  # of rows, and of what is made of them, that a thread has in memory to answer a question
 POOL_WIDTH = 8  # pieces that are read side by side to fill the pool
 SAMPLE_PIECES = 32
 MOST_SAMPLED = 1024  # pieces that a sample reads, where they are small
@@ -203,9 +204,15 @@ class CatalogSource(Source):
         """One pass in order: batches, and the columns to keep of the same rows."""
         return self.asked(keep, lambda batch, kept: (batch, kept))
 
-    def asked(self, keep: Sequence[str], answer: Callable[[Batch, pa.RecordBatch], Any]) -> Iterator[Any]:
-        """answer(batch, kept columns) of all rows in order, a block at a time, by all threads."""
+    def asked(
+        self, keep: Sequence[str], answer: Callable[[Batch, pa.RecordBatch], Any], numbers: int = 0
+    ) -> Iterator[Any]:
+        """answer(batch, kept columns) of all rows in order, by all threads.
+
+        A block is answered at a time, or part of one where an answer makes many ``numbers`` of a row.
+        """
         reader = self._reader
+        most = max(1, ANSWER_BYTES // (8 * (self._row_numbers + numbers)))
 
         def made(pair: tuple[Block, pa.RecordBatch]) -> Any:
             block, kept = pair
@@ -216,7 +223,9 @@ class CatalogSource(Source):
             return answer(reader.batch(good) if projected else reader.made(good, assembled), kept)
 
         def wanted(number: int) -> Iterator[tuple[Block, pa.RecordBatch]]:
-            return ((block, kept) for block, kept in reader.with_kept(number, keep) if block.n)
+            for block, kept in reader.with_kept(number, keep):
+                for rows in shares(block.n, most):
+                    yield block.take(rows), kept.slice(rows.start, rows.stop - rows.start)
 
         return streams.in_order([partial(wanted, number) for number in self._pieces], made)
 
@@ -336,9 +345,13 @@ class CatalogSource(Source):
     @property
     def bytes(self) -> int:
         """Size of all batches in memory."""
+        return 8 * self.rows * self._row_numbers
+
+    @property
+    def _row_numbers(self) -> int:
         lines = {"none": 0, "shared": 0, "diagonal": self.dim, "full": self.dim * (self.dim + 1) // 2}
         views = self.dim**2 if self.recipe.projection else 0
-        return 8 * self.rows * (self.dim + lines[self.recipe.kind] + views + len(self.recipe.log_prior))
+        return self.dim + lines[self.recipe.kind] + views + len(self.recipe.log_prior)
 
     def pool_bytes(self, batch_rows: int | None) -> int:
         """Memory of the rows that are shuffled together when batches of a size are wanted: in turn, mixed, and next."""

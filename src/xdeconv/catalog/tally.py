@@ -23,7 +23,7 @@ class Tally:
     """Counts and remarks.
 
     rows      of each source that was counted
-    checked   by (piece, part, first row) of every block that was looked at: the places of its bad rows
+    checked   by (piece, part, first row, rows) of every block that was looked at: the places of its bad rows
     skipped   damaged parts that were left out
     observed  of each source, which features have a value in some row
     samples   of each source that was surveyed, the rows that samples come from, if there are any
@@ -31,7 +31,7 @@ class Tally:
     """
 
     rows: dict[Key, int] = field(default_factory=dict)
-    checked: dict[tuple[int, Part | None, int], Array] = field(default_factory=dict)
+    checked: dict[tuple[int, Part | None, int, int], Array] = field(default_factory=dict)
     skipped: set[str] = field(default_factory=set)
     said: set[str] = field(default_factory=set)
     edges: dict[str, tuple[float, float]] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Tally:
     @property
     def dropped(self) -> int:
         """How many rows were dropped."""
-        places = [(piece, row) for (piece, _, _), bad in list(self.checked.items()) for row in bad.tolist()]
+        places = [(piece, row) for (piece, *_), bad in list(self.checked.items()) for row in bad.tolist()]
         return len(set(places))
 
     def say(self, text: str) -> None:

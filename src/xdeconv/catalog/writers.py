@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SUFFIXES = (".parquet", ".pq", ".arrow", ".feather", ".csv", ".csv.gz")
-GROUP_ROWS = 1 << 18  # of a row group, however small the blocks are
+GROUP_ROWS, GROUP_BYTES = 1 << 18, 1 << 27  # of a row group, however small the blocks are
 ENCODERS = 8  # threads that compress row groups, each of which is in memory with its bytes
 
 
@@ -100,7 +100,7 @@ def _tables(schema: pa.Schema, blocks: Iterator[pa.RecordBatch]) -> Iterator[pa.
     some = False
     for block in blocks:
         waiting.append(block)
-        if sum(b.num_rows for b in waiting) >= GROUP_ROWS:
+        if sum(b.num_rows for b in waiting) >= GROUP_ROWS or sum(b.nbytes for b in waiting) >= GROUP_BYTES:
             yield pa.Table.from_batches(waiting, schema)
             waiting, some = [], True
     if waiting or not some:

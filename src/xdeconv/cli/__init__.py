@@ -4,6 +4,8 @@ Nothing heavy is imported until a command runs, so that --help answers at once. 
 
 from __future__ import annotations
 
+import os
+
 from .app import app, run
 
 # The order in which --help lists the commands.
@@ -13,6 +15,9 @@ from . import fit, select, errors, bootstrap, check
 from . import score, posterior, members, classify, condition, sample
 from . import plot, explore, export
 # isort: on
+
+ARROW_ROOM = "MIMALLOC_ARENA_RESERVE", "65536"
+"""KiB that Arrow takes at a time. By default it takes 1 GiB for its first number, which counts against `ulimit -d`."""
 
 __all__ = [
     "app",
@@ -41,4 +46,5 @@ __all__ = [
 
 def main() -> None:
     """The command line."""
+    os.environ.setdefault(*ARROW_ROOM)
     run(last=True)

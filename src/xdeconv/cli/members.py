@@ -73,7 +73,7 @@ def members(
         new = of_components(mixture, groups(group, mixture.k), place)
     else:
         new = of_two(mixture, in_the_order_of(mixture, load(field)), source, fraction, place)
-    say(f"{write_appended(output, source, keep, new):,} rows in {output}")
+    say(f"{write_appended(output, source, keep, new, numbers=3 * mixture.k):,} rows in {output}")
 
 
 def groups(words: list[str] | None, k: int) -> dict[str, list[int]]:

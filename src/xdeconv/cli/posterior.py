@@ -58,7 +58,7 @@ def posterior(
     def denoised(batch: Batch, _: Any) -> dict[str, np.ndarray]:
         return posterior_columns(mixture, source.labels, batch, covariances, place)
 
-    say(f"{write_appended(output, source, keep, denoised):,} rows in {output}")
+    say(f"{write_appended(output, source, keep, denoised, numbers=3 * mixture.d**2):,} rows in {output}")
 
 
 def posterior_columns(

@@ -71,11 +71,12 @@ def kept(keep: str | None, source: CatalogSource) -> tuple[str, ...]:
 
 def write_appended(
     output: Path, source: CatalogSource, keep: str | None, new: PerBatch, read: Sequence[str] = (),
-    seen: Callable[[Batch, Mapping[str, np.ndarray]], None] = lambda batch, made: None,
+    seen: Callable[[Batch, Mapping[str, np.ndarray]], None] = lambda batch, made: None, numbers: int = 1,
 ) -> int:  # fmt: skip
     """Write the kept columns and new ones, row by row as in the table; new ones may need to ``read`` others.
 
-    New columns are made by all threads, and ``seen`` is told of them in the order of the rows.
+    New columns are made by all threads, of so few rows at a time that the ``numbers`` that a row takes for them fit
+    into memory, and ``seen`` is told of them in the order of the rows.
     """
     from ..catalog.writers import write_blocks
     from ..system.progress import progress_of_call
@@ -86,7 +87,7 @@ def write_appended(
             progress.update(f"rows to {output}", done=batch.n)
             seen(batch, made)
 
-        rows = write_blocks(output, _appended(source, kept(keep, source), new, read, told))
+        rows = write_blocks(output, _appended(source, kept(keep, source), new, read, told, numbers))
     shuffled = [SHUFFLED.format(source.table.name)] if source.table.shuffled and not kept(keep, source) else []
     for note in (*source.notes, *shuffled):
         say(f"note: {note}")
@@ -95,7 +96,7 @@ def write_appended(
 
 def _appended(
     source: CatalogSource, keep: Sequence[str], new: PerBatch, read: Sequence[str],
-    seen: Callable[[Batch, Mapping[str, np.ndarray]], None],
+    seen: Callable[[Batch, Mapping[str, np.ndarray]], None], numbers: int,
 ) -> Iterator[Any]:  # fmt: skip
     import pyarrow as pa
 
@@ -114,7 +115,7 @@ def _appended(
 
     before = 0
     try:
-        for batch, made, block in source.asked(tuple(dict.fromkeys([*keep, *read])), appended):
+        for batch, made, block in source.asked(tuple(dict.fromkeys([*keep, *read])), appended, numbers):
             seen(batch, made)
             before += batch.n
             yield block

@@ -26,6 +26,7 @@ from .undefined import NoDensity, refuse_singular, refuse_undefined
 
 Array = np.ndarray
 CHUNK_NUMBERS = 1 << 22  # numbers in the largest array of a chunk
+MOMENT_NUMBERS = 1 << 24  # numbers in the covariances of a chunk
 
 
 @dataclass(frozen=True)
@@ -107,9 +108,13 @@ class Posterior:
 
     def moments(self) -> tuple[Array, Array]:
         """Posterior mean (n, d) and covariance (n, d, d) of each row, in one go."""
-        parts = [self._moments(chunk, CHUNK_ROWS * number) for number, chunk in enumerate(self.rows.chunks(CHUNK_ROWS))]
-        means, covariances = zip(*parts, strict=True)
-        return np.concatenate(means), np.concatenate(covariances)
+        d, first = len(self._kept), 0
+        mean, covariance = np.empty((self.rows.n, d)), np.empty((self.rows.n, d, d))
+        for rows in self.rows.chunks(min(CHUNK_ROWS, max(1, MOMENT_NUMBERS // self.parameters.d**2))):
+            part = slice(first, first + rows.n)
+            mean[part], covariance[part] = self._moments(rows, first)
+            first = part.stop
+        return mean, covariance
 
     def _moments(self, rows: Batch, first: int) -> tuple[Array, Array]:
         """Those of some rows from a first one on."""

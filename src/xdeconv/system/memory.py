@@ -56,11 +56,14 @@ def _own_limit() -> int | None:
         import resource
     except ImportError:
         return None
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     sizes = _lines(Path("/proc/self/statm"))
-    if limit == resource.RLIM_INFINITY or not sizes:
-        return None
-    return limit - int(sizes[0].split()[0]) * resource.getpagesize()
+    limits = {0: resource.RLIMIT_AS, 5: resource.RLIMIT_DATA}  # by the place of what is taken, in pages
+    rooms = [
+        most - int(sizes[0].split()[place]) * resource.getpagesize()
+        for place, limit in limits.items()
+        if sizes and (most := resource.getrlimit(limit)[0]) != resource.RLIM_INFINITY
+    ]
+    return min(rooms, default=None)
 
 
 def _lines(path: Path) -> list[str]:
