@@ -35,6 +35,15 @@ def test_every_kind_of_column_comes_in_the_order():
             assert found.column(name).equals(right)
 
 
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_nulls_of_parts_that_begin_anywhere_are_found(kind):
+    column = pa.array([None if i % 3 == 1 else float(i) for i in range(50)], kind)
+    parts = [pa.RecordBatch.from_arrays([column.slice(start, 11)], ["x"]) for start in (0, 3, 13, 39)]
+    found = ordered(parts, np.arange(44)[::-1], Room()).column(0).to_numpy()
+    right = np.concatenate([part.column(0).to_numpy(zero_copy_only=False) for part in parts])[::-1]
+    np.testing.assert_array_equal(found, right)
+
+
 def test_memory_is_used_again_and_grows_where_rows_are_more():
     room, batch = Room(), pa.RecordBatch.from_pydict({"x": np.arange(4.0)})
     first = ordered([batch], np.array([3, 1]), room).column(0)

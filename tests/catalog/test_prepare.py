@@ -1,5 +1,6 @@
 """Stores: shuffled, complete, independent of the input's order, checked, and resumable."""
 
+import hashlib
 import json
 import os
 import signal
@@ -12,10 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from catalogues import FEATURES, arrow_table, gaia_like
+from xdeconv.catalog import planning
 from xdeconv.catalog import store as making
 from xdeconv.catalog._open import open as open_catalog
 from xdeconv.catalog.readers import ReadError, open_table
+from xdeconv.catalog.readers.store import manifest_checksum
 from xdeconv.catalog.store import check_store, prepare, sorted_by
+from xdeconv.system import files
 
 ROWS = 3000
 
@@ -108,6 +112,127 @@ def test_damage_is_found(path, tmp_path):
     (store / "manifest.json").write_text("{}")
     with pytest.raises(ReadError, match="not the manifest"):
         open_table(store)
+
+
+@pytest.fixture
+def parted(path, tmp_path, monkeypatch):
+    """A store with a shard of many record batches."""
+    monkeypatch.setattr(making, "BATCH_ROWS", 100)
+    return prepare(path, tmp_path / "parted", shard_rows=10**6)
+
+
+def read_piece(store, number):
+    table = open_table(store)
+    return list(table.read(table.pieces[number], ["ra"]))
+
+
+def damaged(store, place):
+    shard = next(store.glob("shard-*"))
+    content = bytearray(shard.read_bytes())
+    content[place] ^= 1
+    shard.write_bytes(bytes(content))
+
+
+def parts_of_shard(store):
+    return json.loads((store / "manifest.json").read_text())["shards"][0]["parts"]
+
+
+def test_a_record_batch_is_checked_by_itself(parted):
+    """So that threads check side by side: whole shards were checked by one thread while all others waited."""
+    ends = [part["end"] for part in parts_of_shard(parted)]
+    assert len(ends) == ROWS // 100 + 1
+    damaged(parted, ends[4] + (ends[5] - ends[4]) // 2)
+    assert read_piece(parted, 4)[0].num_rows == 100
+    with pytest.raises(ReadError, match="checksum is not the manifest's"):
+        read_piece(parted, 5)
+    assert read_piece(parted, 6)[0].num_rows == 100
+
+
+def test_a_damaged_footer_is_found_by_whatever_is_read(parted):
+    shard = next(parted.glob("shard-*"))
+    table = open_table(parted)
+    content = bytearray(shard.read_bytes())
+    content[parts_of_shard(parted)[-2]["end"] + 40] ^= 1
+    stat = os.stat(shard)
+    shard.write_bytes(bytes(content))
+    os.utime(shard, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    with pytest.raises(ReadError, match="checksum is not the manifest's"):
+        list(table.read(table.pieces[3], ["ra"]))
+
+
+def test_every_byte_of_a_shard_is_in_a_part(parted):
+    shard = next(parted.glob("shard-*"))
+    content, start = shard.read_bytes(), 0
+    for part in parts_of_shard(parted):
+        assert hashlib.sha256(content[start : part["end"]]).hexdigest() == part["sha256"]
+        start = part["end"]
+    assert start == len(content)
+
+
+def test_a_store_of_version_one_is_read_and_checked(parted):
+    """It has one checksum of the whole of a shard."""
+    manifest = json.loads((parted / "manifest.json").read_text())
+    for shard in manifest["shards"]:
+        del shard["parts"]
+        shard["sha256"] = hashlib.sha256((parted / shard["file"]).read_bytes()).hexdigest()
+    manifest["version"] = 1
+    manifest["sha256"] = manifest_checksum(manifest)
+    (parted / "manifest.json").write_text(json.dumps(manifest))
+    assert sorted(column(parted)) == sorted(gaia_like(ROWS)["source_id"])
+    check_store(parted)
+    damaged(parted, -2000)
+    with pytest.raises(ReadError, match="checksum is not the manifest's"):
+        read_piece(parted, 0)
+
+
+def test_a_manifest_whose_parts_do_not_fit_is_refused(parted):
+    manifest = json.loads((parted / "manifest.json").read_text())
+    manifest["shards"][0]["parts"].pop(3)
+    manifest["sha256"] = manifest_checksum(manifest)
+    (parted / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ReadError, match="damaged"):
+        open_table(parted)
+
+
+def test_less_rows_are_dealt_to_smaller_shards(path, monkeypatch):
+    """Of 20 shards, 16 threads make 16 and then 4; of 64 they end at about the same time."""
+
+    def planned(rows, shard_rows=None, run_bytes=None):
+        monkeypatch.setattr(planning, "rows_of", lambda table: rows)
+        return planning.plan_of(open_table(path), ["ra"], None, 0, shard_rows, run_bytes, {})
+
+    assert [planned(rows).shards for rows in (0, 1 << 16, 1 << 20, 20_000_000, 10**9)] == [1, 1, 16, 64, 954]
+    assert planned(20_000_000, shard_rows=1 << 20).shards == 20
+    assert [planned(rows).run_bytes for rows in (1000, 10**9)] == [1 << 24, 1 << 27]
+    assert planned(1000, run_bytes=5).run_bytes == 5
+
+
+def test_runs_of_before_a_restart_of_the_system_are_made_again(path, tmp_path, monkeypatch):
+    """They were not forced to disk, and may look whole without being so."""
+    options = {"shard_rows": 500, "run_bytes": 30_000}
+    expected = prepare(path, tmp_path / "whole", **options)
+    monkeypatch.setattr(making, "_shard", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        prepare(path, tmp_path / "store", **options)
+    monkeypatch.undo()
+    run = tmp_path / "store" / ".prepare" / "run-000002.arrow"
+    content = run.read_bytes()
+    half = len(content) // 2
+    run.write_bytes(content[:half] + bytes(2000) + content[half + 2000 :])
+    monkeypatch.setattr(planning, "boot", lambda: "another start")
+    store = prepare(path, tmp_path / "store", **options)
+    a, b = (json.loads((p / "manifest.json").read_text())["shards"] for p in (expected, store))
+    assert a == b
+
+
+@pytest.mark.parametrize("start", [None, "one"])
+def test_runs_are_forced_to_disk_where_a_restart_cannot_be_told(start, path, tmp_path, monkeypatch):
+    forced, sync = [], files._sync
+    monkeypatch.setattr(making, "boot", lambda: start)
+    monkeypatch.setattr(files, "_sync", lambda path: forced.append(path.name) or sync(path))
+    prepare(path, tmp_path / "store", shard_rows=500, run_bytes=30_000)
+    assert any("run-" in name for name in forced) == (start is None)
+    assert any("shard-000000.arrow" in name for name in forced)
 
 
 def test_another_store_is_not_overwritten(path, tmp_path):

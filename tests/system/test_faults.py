@@ -229,7 +229,7 @@ def test_any_json_is_a_manifest_or_an_error(tmp_path):
         max_leaves=6,
     )
     keys = st.fixed_dictionaries(
-        {"format": st.just("xdeconv store"), "version": st.just(1)},
+        {"format": st.just("xdeconv store"), "version": st.sampled_from([1, 2])},
         optional={"shards": values | st.lists(st.fixed_dictionaries({"file": values, "bytes": values, "rows": values})),
                   "batch_rows": values, "columns": values},
     )  # fmt: skip

@@ -2,7 +2,8 @@
 
 Reading goes in runs of bounded size. A run's rows are sorted by shard and written as one file with one record batch a
 shard; afterwards each shard is gathered from all runs and sorted by a hash of its rows' keys. Every file appears under
-its name only when it is whole and on disk, so that a killed preparation resumes where it stopped.
+its name only when it is whole, so that a killed preparation resumes where it stopped. Shards are on disk before they
+have their names; runs need not be, where the system says how often it was started: those of before are made again.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,47 +20,30 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..rows.thinning import hashed
+from ..system.checksums import Parted
 from ..system.files import locked, replacing, write_atomically
+from ..system.machine import boot
 from ..system.memory import free
 from ..system.streams import in_order
 from ..system.threads import threads
 from ._open import open_source, with_preset
 from .conventions import known_units
 from .expressions import Condition
-from .finding import require
 from .ordering import Room, ordered
-from .readers import Table, numbers, open_table, rows_of
+from .planning import Plan, begin, plan_of, refuse_other
+from .readers import Table, numbers, open_table
 from .readers.arrow import with_units
-from .readers.store import FORMAT, MANIFEST, VERSION, checksum, manifest_checksum, read_manifest, refuse_damage
+from .readers.store import FORMAT, MANIFEST, VERSION, manifest_checksum, parts_of, read_manifest, refuse_damage
 from .remembering import for_store
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 KEY, WORK = "__key", ".prepare"
-RUN_BYTES = 1 << 27
-SHARD_ROWS = 1 << 20
 BATCH_ROWS = 1 << 16
+WRITTEN_BYTES = 1 << 20  # of a run, together
 FREE_SHARE = 0.25  # of the free memory that threads may fill with rows
-TEXT_BYTES_A_ROW = 300  # a guess that only sets how many shards a text file of unknown length is given
 Report = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a preparation does; resuming one must mean the same plan.
-
-    inputs are what changes when a file does, of each; reading is what the store remembers for xd.open.
-    """
-
-    inputs: list[dict[str, Any]]
-    columns: list[str]
-    where: str | None
-    seed: int
-    shards: int
-    key: str | None
-    run_bytes: int
-    reading: dict[str, Any]
 
 
 def prepare(
@@ -70,8 +54,8 @@ def prepare(
     reading: Mapping[str, Any] | None = None,
     where: str | None = None,
     seed: int = 0,
-    shard_rows: int = SHARD_ROWS,
-    run_bytes: int = RUN_BYTES,
+    shard_rows: int | None = None,
+    run_bytes: int | None = None,
     skip_bad_files: bool = False,
     report: Report = lambda text: None,
 ) -> Path:
@@ -94,10 +78,10 @@ def prepare(
         A condition: other rows are left out.
     seed : int
         Same seed, same order of rows.
-    shard_rows : int
-        Rows of a shard, about.
-    run_bytes : int
-        Memory for rows that wait to be written.
+    shard_rows : int, optional
+        Rows of a shard, about; by default 2^20, and fewer where that makes fewer than 64 shards, but not below 2^16.
+    run_bytes : int, optional
+        Memory of rows that wait to be written together; by default a 64th of all, between 2^24 and 2^27.
     skip_bad_files : bool
         Leave damaged files out.
     report : function
@@ -116,12 +100,12 @@ def prepare(
     if said:
         needed = open_source(table, **words).recipe.columns
         columns = list(dict.fromkeys([*needed, *(columns or ())]))
-    plan = _plan(table, columns, where, seed, shard_rows, run_bytes, said)
+    plan = plan_of(table, columns, where, seed, shard_rows, run_bytes, said)
     folder.absolute().parent.mkdir(parents=True, exist_ok=True)
     with locked(folder.absolute(), "preparation"):
         folder.mkdir(exist_ok=True)
         if (folder / MANIFEST).exists():
-            _refuse_other(read_manifest(folder)["plan"], plan, f"{folder} is a finished store", "choose another folder")
+            refuse_other(read_manifest(folder)["plan"], plan, f"{folder} is a finished store", "choose another folder")
             return folder
         _make(table, plan, folder, skip_bad_files, report)
     return folder
@@ -129,7 +113,7 @@ def prepare(
 
 def _make(table: Table, plan: Plan, folder: Path, skip: bool, report: Report) -> None:
     work = folder / WORK
-    _same_plan(work, plan)
+    begin(work, plan)
     room = Room()
     runs = _write_runs(table, plan, work, room, skip, report)
     units = {**known_units(table.columns, table.units), **plan.reading.get("unit", {})}
@@ -150,49 +134,12 @@ def side_by_side(bytes_: int) -> int:
 
 
 def check_store(folder: Path) -> None:
-    """Compare every shard with its checksum."""
-    for shard in read_manifest(folder)["shards"]:
-        refuse_damage(str(folder / shard["file"]), shard["sha256"])
-
-
-def _plan(
-    table: Table, columns: Sequence[str] | None, where: str | None, seed: int, rows: int, run_bytes: int,
-    reading: dict[str, Any],
-) -> Plan:  # fmt: skip
-    chosen = list(dict.fromkeys(columns)) if columns else list(table.columns)
-    require((*chosen, *(() if where is None else Condition(where).names)), table.columns, table.name)
-    stamp = table.stamp()
-    inputs = stamp.get("files", [stamp])
-    known = rows_of(table)
-    total = sum(file.get("size", 0) for file in inputs) // TEXT_BYTES_A_ROW if known is None else known
-    key = "random_index" if "random_index" in table.columns else None
-    return Plan(inputs, chosen, where, seed, max(1, -(-total // rows)), key, run_bytes, reading)
-
-
-def _same_plan(work: Path, plan: Plan) -> None:
-    """Begin a preparation, or make sure that the one begun here is the same."""
-    path = work / "plan.json"
-    if path.exists():
-        _refuse_other(json.loads(path.read_text()), plan, f"{work.parent} holds an unfinished preparation",
-                      "delete it first")  # fmt: skip
-        return
-    if any(work.parent.iterdir()):
-        raise ValueError(f"{work.parent} is not empty and not a store: choose another folder")
-    work.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, json.dumps(asdict(plan)).encode())
-
-
-def _refuse_other(before: Mapping[str, Any], plan: Plan, what: str, remedy: str) -> None:
-    """Refuse a plan that is not the one before; a file that changed is named."""
-    now = json.loads(json.dumps(asdict(plan)))
-    if before == now:
-        return
-    if {**before, "inputs": None} == {**now, "inputs": None}:
-        stamps = {file.get("file"): file for file in before["inputs"] if isinstance(file, dict)}
-        changed = [file.get("file") for file in now["inputs"] if stamps.get(file.get("file")) != file]
-        if changed and len(stamps) == len(now["inputs"]) and changed[0] in stamps:
-            raise ValueError(f"{what} of {changed[0]} as it was before it changed: {remedy}")
-    raise ValueError(f"{what} of something else: {remedy}")
+    """Compare every shard with its checksums."""
+    manifest = read_manifest(folder)
+    for shard in manifest["shards"]:
+        parts = parts_of(shard, manifest["batch_rows"])
+        for number in range(len(parts)):
+            refuse_damage(str(folder / shard["file"]), parts, number)
 
 
 # Runs
@@ -305,7 +252,7 @@ def _write_run(
     rows = ordered(batches, order, room)
     schema = rows.schema.with_metadata({"next": json.dumps(place)})
     parts = (rows.slice(first, count) for first, count in zip(np.cumsum(counts) - counts, counts, strict=True))
-    _write_ipc(work / _run_name(number), schema, parts)
+    _write_unread(work / _run_name(number), schema, parts)
     return _run_name(number), rows.num_rows, place
 
 
@@ -320,11 +267,15 @@ def sorted_by(keys: np.ndarray) -> np.ndarray:
     return np.argsort(keys, kind="stable") if (inside[1:] == inside[:-1]).any() else order
 
 
-def _write_ipc(path: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
-    """Write beside, force to disk, rename."""
+def _write_unread(path: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+    """Write a run beside its place, and rename: forced to disk only where nobody could tell that it may be lost."""
     import pyarrow as pa
 
-    with replacing(path) as partial, open(partial, "wb") as file, pa.ipc.new_file(file, schema) as writer:
+    with (
+        replacing(path, durable=boot() is None) as beside,
+        pa.BufferedOutputStream(pa.OSFile(str(beside), "wb"), WRITTEN_BYTES) as file,  # of small parts many are written
+        pa.ipc.new_file(file, schema) as writer,
+    ):
         for batch in batches:
             writer.write_batch(batch.replace_schema_metadata(schema.metadata))
 
@@ -344,11 +295,25 @@ def _shard(folder: Path, work: Path, runs: list[str], number: int, units: Any, r
     del parts
     schema = with_units(rows.schema.remove_metadata(), units)
     rows = rows.cast(schema)
-    _write_ipc(folder / name, schema, (rows.slice(i, BATCH_ROWS) for i in range(0, rows.num_rows, BATCH_ROWS)))
-    entry = {"file": name, "rows": rows.num_rows, "bytes": os.path.getsize(folder / name),
-             "sha256": checksum(folder / name)}  # fmt: skip
+    batches = (rows.slice(i, BATCH_ROWS) for i in range(0, rows.num_rows, BATCH_ROWS))
+    parts = _write_shard(folder / name, schema, batches)
+    entry = {"file": name, "rows": rows.num_rows, "bytes": parts[-1]["end"], "parts": parts}
     write_atomically(facts, json.dumps(entry).encode())
     return entry
+
+
+def _write_shard(path: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> list[dict[str, Any]]:
+    """Write beside, force to disk, rename; where each record batch and the footer end, with their checksums."""
+    import pyarrow as pa
+
+    with replacing(path) as beside, open(beside, "wb") as file:
+        parted = Parted(file)
+        with pa.ipc.new_file(pa.PythonFile(parted, mode="w"), schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch.replace_schema_metadata(schema.metadata))
+                parted.end()
+        parted.end()
+    return [{"end": end, "sha256": found} for end, found in parted.parts]
 
 
 def _write_manifest(

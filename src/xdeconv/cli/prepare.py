@@ -30,8 +30,8 @@ def prepare(
     derive: options.Derive = None,
     preset: options.Preset = None,
     seed: Annotated[int, typer.Option(help="Same seed, same order of rows.", min=0)] = 0,
-    shard_rows: Annotated[int, typer.Option(help="About so many rows per shard.", min=1)] = 1 << 20,
-    run_bytes: Annotated[int, typer.Option(help="Memory for rows that wait to be written.", min=1)] = 1 << 27,
+    shard_rows: Annotated[int | None, typer.Option(help="About so many rows per shard.", min=1)] = None,
+    run_bytes: Annotated[int | None, typer.Option(help="Memory for rows that wait to be written.", min=1)] = None,
     skip_bad_files: options.SkipBadFiles = False,
     config: options.Config = None,
 ) -> None:

@@ -6,9 +6,11 @@ import hashlib
 import os
 import zlib
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
+
+READ_BYTES = 1 << 20
 
 
 def checksum(*parts: np.ndarray | bytes | str) -> int:
@@ -35,10 +37,44 @@ def digest(parts: Iterable[Any]) -> str:
     return total.hexdigest()
 
 
-def file_checksum(path: str | os.PathLike[str]) -> str:
-    """SHA-256 of a file's bytes, in hexadecimal."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def range_checksum(path: str | os.PathLike[str], start: int, end: int) -> str:
+    """SHA-256 of the bytes of a file from one place to another, in hexadecimal; of fewer where it ends before."""
+    total, room = hashlib.sha256(), memoryview(bytearray(max(0, min(READ_BYTES, end - start))))
+    with open(path, "rb", buffering=0) as file:
+        file.seek(start)
+        while start < end and (size := file.readinto(room[: end - start])):
+            total.update(room[:size])
+            start += size
+    return total.hexdigest()
+
+
+class Parted:
+    """A file that is being written, and where each of its parts ends with what SHA-256.
+
+    file   what is written to
+    parts  of each part, where it ends and its checksum
+    """
+
+    closed = False
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.parts: list[tuple[int, str]] = []
+        self._sum, self._place = hashlib.sha256(), 0
+
+    def write(self, content: Any) -> int:
+        """Write what comes next of a part."""
+        self._sum.update(content)
+        self._place += len(content)
+        return self.file.write(content)
+
+    def flush(self) -> None:
+        """Nothing: the file is flushed by whoever closes it."""
+
+    def end(self) -> None:
+        """What was written since the last part is one."""
+        self.parts.append((self._place, self._sum.hexdigest()))
+        self._sum = hashlib.sha256()
 
 
 def _bytes(part: np.ndarray | bytes | str) -> bytes:

@@ -24,21 +24,24 @@ class LaterVersion(ValueError):
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+def replacing(path: str | os.PathLike[str], durable: bool = True) -> Iterator[Path]:
     """A file to write beside the target: it takes the target's name when all went well, and else is removed.
 
-    The old file is intact until the new one is whole and on disk; no interrupt leaves a partial file.
+    The old file is intact until the new one is whole and, where it is to be ``durable``, on disk; no interrupt leaves
+    a partial file.
     """
     target = Path(path)
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
         yield partial
         with _clearly(target):
-            _sync(partial)
+            if durable:
+                _sync(partial)
             os.replace(partial, target)
     finally:
         _remove(partial)
-    sync_folder(target.parent)
+    if durable:
+        sync_folder(target.parent)
 
 
 @contextlib.contextmanager

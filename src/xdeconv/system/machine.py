@@ -19,6 +19,15 @@ def physical_memory() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else UNKNOWN_MEMORY
 
 
+def boot() -> str | None:
+    """A name for this start of the system, which no other start has; None where the system gives none."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip() or None
+    except OSError:
+        return None
+
+
 def after_fork_in_child(work: Callable[[], object]) -> None:
     """Have some work done first in every child that this process forks, on systems that can fork."""
     if hasattr(os, "register_at_fork"):

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 Array = np.ndarray
 
 
-def with_nans(column: pa.Array, single: bool) -> Array:
-    """A column of float32 or float64 of which some are null.
+def with_nans(column: pa.Array, single: bool, out: Array | None = None) -> Array:
+    """A column of float32 or float64 of which some are null, in memory of its own or in ``out``.
 
     >>> import pyarrow as pa
     >>> with_nans(pa.array([1.5, None, 2.5], pa.float32()), single=True)
@@ -26,7 +26,7 @@ def with_nans(column: pa.Array, single: bool) -> Array:
     kind = np.float32 if single else np.float64
     valid, data = column.buffers()
     first, end = column.offset, column.offset + len(column)
-    out = np.empty(len(column), kind)
+    out = np.empty(len(column), kind) if out is None else out
     _spread(single)(
         np.frombuffer(data, kind, end)[first:], np.frombuffer(valid, np.uint8)[first >> 3 :], first & 7, out
     )

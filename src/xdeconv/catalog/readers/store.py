@@ -7,9 +7,9 @@ import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...system.checksums import digest, file_checksum
+from ...system.checksums import digest, range_checksum
 from ...system.files import LaterVersion, refuse_later_version
 from .arrow import ArrowFiles, ipc_reader, units_of
 from .table import Piece, ReadError, Table
@@ -17,16 +17,26 @@ from .table import Piece, ReadError, Table
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FORMAT, VERSION = "xdeconv store", 1
+FORMAT, VERSION = "xdeconv store", 2  # 1 had one checksum per shard
 MANIFEST = "manifest.json"
 AGAIN = "prepare the store again"
 
 
+class Part(NamedTuple):
+    """Some bytes of a shard, from those of the part before up to ``end``, and their SHA-256.
+
+    A part is a record batch with what stands before it; the last part is the footer.
+    """
+
+    end: int
+    sha256: str
+
+
 @dataclass(frozen=True)
 class Checks:
-    """Which shards were found to be what the manifest says; each is looked at once."""
+    """Which parts of shards were found to be what the manifest says; each is looked at once."""
 
-    found: set[str] = field(default_factory=set)
+    found: set[tuple[str, int]] = field(default_factory=set)
     lock: Any = field(default_factory=threading.Lock)
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
@@ -35,10 +45,10 @@ class Checks:
 
 @dataclass(frozen=True)
 class StoreTable(Table):
-    """The record batches of all shards; a shard's checksum is compared when it is first read."""
+    """The record batches of all shards; the checksum of each is compared when it is first read."""
 
     shards: ArrowFiles
-    checksums: Mapping[str, str] = field(repr=False)
+    parts: Mapping[str, Sequence[Part]] = field(repr=False)
     reading: Mapping[str, Any] = field(default_factory=dict)
     checks: Checks = field(default_factory=Checks, repr=False, compare=False)
 
@@ -60,25 +70,29 @@ class StoreTable(Table):
 
     def read(self, piece: Piece, columns: Sequence[str], floats: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
         """The blocks of a record batch."""
-        with self.checks.lock:
-            if piece.file not in self.checks.found:
-                refuse_damage(piece.file, self.checksums[piece.file])
-                self.checks.found.add(piece.file)
+        last = len(self.parts[piece.file]) - 1
+        if last:
+            self._check(piece.file, last)
+            self._check(piece.file, piece.index)
+        else:  # of version 1: whoever reads another piece of the shard waits
+            with self.checks.lock:
+                self._check(piece.file, 0)
         yield from self.shards.read(piece, columns, floats)
 
+    def _check(self, file: str, number: int) -> None:
+        if (file, number) not in self.checks.found:
+            refuse_damage(file, self.parts[file], number)
+            self.checks.found.add((file, number))
 
-def refuse_damage(path: str, expected: str) -> None:
-    """Refuse a shard whose checksum is not the manifest's."""
-    if checksum(path) != expected:
-        raise ReadError(f"{path} is damaged: its checksum is not the manifest's; {AGAIN}")
 
-
-def checksum(path: str | Path) -> str:
-    """The SHA-256 of a file."""
+def refuse_damage(path: str, parts: Sequence[Part], number: int) -> None:
+    """Refuse a shard of which a part has another checksum than the manifest says."""
     try:
-        return file_checksum(path)
+        found = range_checksum(path, parts[number - 1].end if number else 0, parts[number].end)
     except OSError as problem:
         raise ReadError(f"{path} cannot be read: {problem.strerror}") from problem
+    if found != parts[number].sha256:
+        raise ReadError(f"{path} is damaged: its checksum is not the manifest's; {AGAIN}")
 
 
 def manifest_checksum(manifest: Mapping[str, Any]) -> str:
@@ -124,11 +138,22 @@ def _open_shards(folder: Path, manifest: dict[str, Any]) -> StoreTable:
         raise ReadError(f"{folder / MANIFEST} does not agree with itself on the number of rows: {AGAIN}")
     for shard in manifest["shards"]:
         _refuse_other(folder / shard["file"], names, units, -(-shard["rows"] // manifest["batch_rows"]))
-    checksums = {str(folder / shard["file"]): str(shard["sha256"]) for shard in manifest["shards"]}
+    parts = {str(folder / shard["file"]): parts_of(shard, manifest["batch_rows"]) for shard in manifest["shards"]}
     reading = manifest.get("reading", {})
     if not isinstance(reading, dict):
         raise ValueError("reading must be a table")
-    return StoreTable(ArrowFiles(str(folder), names, units, tuple(pieces)), checksums, reading)
+    return StoreTable(ArrowFiles(str(folder), names, units, tuple(pieces)), parts, reading)
+
+
+def parts_of(shard: Mapping[str, Any], step: int) -> list[Part]:
+    """The checksums that the manifest says of a shard; of version 1, of the whole."""
+    if "parts" not in shard:
+        return [Part(int(shard["bytes"]), str(shard["sha256"]))]
+    parts = [Part(int(part["end"]), str(part["sha256"])) for part in shard["parts"]]
+    ends = [part.end for part in parts]
+    if len(ends) != 1 - (-shard["rows"] // step) or ends != sorted(ends) or ends[-1] != shard["bytes"]:
+        raise ValueError(f"no shard can be in parts that end at {ends}")
+    return parts
 
 
 def _shard(folder: Path, shard: Mapping[str, Any], step: int) -> list[Piece]:
