@@ -9,6 +9,7 @@ import sys
 import time
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -79,6 +80,66 @@ def test_columns_and_rows_can_be_chosen(path, tmp_path):
     assert len(column(store)) == (gaia_like(ROWS)["ruwe"] < 1).sum()
     with pytest.raises(ValueError, match="did you mean"):
         prepare(path, tmp_path / "other", columns=["rA_"])
+
+
+def rows_of(folder):
+    """The rows of a store, in the order of their ids."""
+    shards = [pa.ipc.open_file(str(shard)).read_all() for shard in sorted(folder.glob("shard-*.arrow"))]
+    return pa.concat_tables(shards).sort_by("id")
+
+
+MANY = 20_000  # bytes of a run: several
+FIRST = {"id": np.arange(3000), "x": np.linspace(0, 1, 3000, dtype="f4"), "k": np.arange(3000, dtype="i4")}
+SECOND = {"id": np.arange(3000, 6000), "x": np.linspace(0, 1, 3000), "k": np.arange(3000) + 2**40}
+
+
+@pytest.mark.parametrize("order", ["ab", "ba"])
+@pytest.mark.parametrize("run_bytes", [MANY, making.RUN_BYTES])
+def test_files_of_other_types_keep_their_values(order, run_bytes, tmp_path):
+    """Of single and double precision, of 32 and 64 bits: whole numbers were cut to 32 bits without a word."""
+    for name, columns in (("a", FIRST), ("b", SECOND)):
+        pq.write_table(pa.table(columns), tmp_path / f"{name}.parquet", row_group_size=500)
+    files = [tmp_path / f"{name}.parquet" for name in order]
+    found = rows_of(prepare(files, tmp_path / "store", shard_rows=1000, run_bytes=run_bytes))
+    for name in FIRST:
+        np.testing.assert_array_equal(found[name].to_numpy(), np.concatenate([FIRST[name], SECOND[name]]))
+
+
+@pytest.mark.parametrize("run_bytes", [MANY, making.RUN_BYTES])
+@pytest.mark.parametrize("other", [[str(i) for i in range(3000)], [2.0**60 + 0.5] * 3000], ids=["text", "float"])
+def test_files_whose_types_do_not_go_together_are_refused(other, run_bytes, tmp_path):
+    pq.write_table(pa.table({**SECOND, "k": np.arange(3000) + 2**53 + 1}), tmp_path / "a.parquet", row_group_size=500)
+    pq.write_table(pa.table({**FIRST, "k": other}), tmp_path / "b.parquet", row_group_size=500)
+    with pytest.raises(ValueError, match=r"a\.parquet and 1 more.*k .*write its files alike"):
+        prepare([tmp_path / "a.parquet", tmp_path / "b.parquet"], tmp_path / "store", run_bytes=run_bytes)
+
+
+def test_a_condition_that_no_row_meets_is_refused_and_leaves_nothing(path, tmp_path):
+    with pytest.raises(ValueError, match=r"sorted\.parquet has no rows where ruwe < 0"):
+        prepare(path, tmp_path / "store", where="ruwe < 0", run_bytes=MANY)
+    assert len(column(prepare(path, tmp_path / "store", where="ruwe < 1", run_bytes=MANY))) > 0
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow"])
+def test_text_as_polars_writes_it_is_kept(ending, tmp_path):
+    names = pa.array([None if i % 7 == 0 else f"star {i}" for i in range(3000)], pa.string_view())
+    table, source = pa.table({**FIRST, "name": names}), tmp_path / f"rows.{ending}"
+    if ending == "parquet":
+        pq.write_table(table, source)
+    else:
+        with pa.ipc.new_file(str(source), table.schema) as writer:
+            writer.write_table(table)
+    found = rows_of(prepare(source, tmp_path / "store", where="k >= 10", shard_rows=1000, run_bytes=MANY))
+    assert found["name"].to_pylist() == names.to_pylist()[10:]
+
+
+@pytest.mark.parametrize("values", [np.full(3000, np.inf), -np.arange(3000.0), ["a"] * 3000], ids=["inf", "<0", "text"])
+@pytest.mark.filterwarnings("error")
+def test_an_index_that_is_none_does_not_deal_rows(values, tmp_path):
+    pq.write_table(pa.table({**FIRST, "random_index": values}), tmp_path / "rows.parquet")
+    store = prepare(tmp_path / "rows.parquet", tmp_path / "store", columns=["id", "x"], shard_rows=1000)
+    assert rows_of(store)["id"].to_pylist() == list(range(3000))
+    assert min(shard["rows"] for shard in json.loads((store / "manifest.json").read_text())["shards"]) > 800
 
 
 def test_the_last_shards_are_held_out(path, tmp_path):

@@ -38,8 +38,34 @@ class Room(threading.local):
         return self.lines[name][:size].view(dtype)
 
 
+def common(schemas: Sequence[pa.Schema], name: str) -> pa.Schema:
+    """Types that hold the columns of all schemas, or an error that names the table and the column."""
+    import pyarrow as pa
+
+    bare = [schema.remove_metadata() for schema in schemas]
+    if all(schema == bare[0] for schema in bare):
+        return bare[0]
+    try:
+        return pa.unify_schemas(bare, promote_options="permissive")
+    except (pa.ArrowException, TypeError) as problem:
+        text = f"{name} has rows that do not go together ({problem}): leave that column out, or write its files alike"
+        raise ValueError(text) from problem
+
+
+def cast(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> pa.RecordBatch:
+    """Rows in the types of a schema, where no value changes by that."""
+    import pyarrow as pa
+
+    try:
+        return batch if batch.schema == schema else batch.cast(schema)
+    except pa.ArrowException as problem:
+        pairs = [(old, new) for old, new in zip(batch.schema, schema, strict=True) if old.type != new.type]
+        kinds = ", ".join(f"{old.name} is {old.type} in some rows and must be {new.type}" for old, new in pairs)
+        raise ValueError(f"{name}: {kinds} ({problem}): leave it out, or write its files alike") from problem
+
+
 def ordered(batches: Sequence[pa.RecordBatch], order: np.ndarray, room: Room) -> pa.RecordBatch:
-    """All rows, in an order: they stay what they are until the thread asks again. Nulls of floats become NaN."""
+    """All rows of one schema, in an order, until the thread asks again. Nulls of floats become NaN."""
     import pyarrow as pa
 
     schema = batches[0].schema
@@ -71,7 +97,7 @@ def _copied(part: pa.Array, out: np.ndarray) -> None:
     if part.null_count and out.dtype in (np.float32, np.float64):
         with_nans(part, out.dtype == np.float32, out)
     else:
-        np.copyto(out, part.to_numpy(zero_copy_only=False))
+        np.copyto(out, part.to_numpy(zero_copy_only=False), casting="no")
 
 
 def gather(values: np.ndarray, places: np.ndarray, found: np.ndarray) -> None:

@@ -29,7 +29,7 @@ from ..system.threads import threads
 from ._open import open_source, with_preset
 from .conventions import known_units
 from .expressions import Condition
-from .ordering import Room, ordered
+from .ordering import Room, cast, common, ordered
 from .planning import Plan, begin, plan_of, refuse_other
 from .readers import Table, numbers, open_table
 from .readers.arrow import with_units
@@ -112,6 +112,8 @@ def prepare(
 
 
 def _make(table: Table, plan: Plan, folder: Path, skip: bool, report: Report) -> None:
+    import pyarrow as pa
+
     work = folder / WORK
     begin(work, plan)
     room = Room()
@@ -119,12 +121,15 @@ def _make(table: Table, plan: Plan, folder: Path, skip: bool, report: Report) ->
     units = {**known_units(table.columns, table.units), **plan.reading.get("unit", {})}
     bytes_ = sum((work / run).stat().st_size for run in runs) // plan.shards
     alone = [partial(iter, [number]) for number in range(plan.shards)]
-    made = in_order(alone, lambda number: _shard(folder, work, runs, number, units, room), side_by_side(bytes_))
+    schema = common([pa.ipc.open_file(pa.OSFile(str(work / run))).schema for run in runs], table.name)
+    made = in_order(
+        alone, lambda number: _shard(table, folder, runs, number, schema, units, room), side_by_side(bytes_)
+    )
     shards = []
     for shard in made:
         shards.append(shard)
         report(f"shard {len(shards)}: {shard['rows']:,} rows")
-    _write_manifest(folder, table.name, units, plan, [shard for shard in shards if shard["rows"]], work / runs[0])
+    _write_manifest(folder, table.name, units, plan, [shard for shard in shards if shard["rows"]], schema)
     shutil.rmtree(work)
 
 
@@ -156,11 +161,12 @@ def _write_runs(table: Table, plan: Plan, work: Path, room: Room, skip: bool, re
         start = tuple(json.loads(metadata[b"next"]))
         report(f"resuming after {len(done)} runs")
     runs = partial(_runs, table, plan, start, skip, len(done), threads())
-    write = partial(_write_run, work, plan, room)
+    write = partial(_write_run, table.name, work, plan, room)
     for name, rows, place in in_order([runs], lambda run: write(*run), side_by_side(plan.run_bytes)):
         done.append(name)
         report(f"read {rows:,} rows up to {table.pieces[min(place[0], len(table.pieces) - 1)].file}")
     if not done:
+        shutil.rmtree(work)
         raise ValueError(f"{table.name} has no rows" + (f" where {plan.where}" if plan.where else ""))
     return done
 
@@ -188,6 +194,8 @@ def _runs(
     waiting: list[pa.RecordBatch] = []
     bytes_ = 0
     for batch, place in in_order(pieces, tuple, readers):
+        if not batch.num_rows:
+            continue
         waiting.append(batch)
         bytes_ += batch.nbytes
         if bytes_ >= plan.run_bytes:
@@ -231,26 +239,30 @@ def _numbers(batch: pa.RecordBatch, condition: Condition) -> dict[str, np.ndarra
 
 
 def _keys(batch: pa.RecordBatch, plan: Plan, piece: int, first: int) -> np.ndarray:
-    """Hashes of random_index where there is one, else of the rows' places."""
+    """Hashes of random_index where there is one, and it is a whole number, else of the rows' places."""
     place = (np.uint64(piece) << np.uint64(40)) + np.arange(first, first + batch.num_rows, dtype=np.uint64)
     if plan.key is None:
         return hashed(place, plan.seed)
     keys = numbers(batch, plan.key)
-    if keys.dtype.kind == "f":
-        keys = np.where(np.isnan(keys), place, np.nan_to_num(keys))
+    if keys.dtype.kind not in "iuf":
+        return hashed(place, plan.seed)
+    if keys.dtype.kind == "f":  # some are missing
+        known = (keys >= 0) & (keys < 2.0**64)
+        keys = np.where(known, np.where(known, keys, 0).astype(np.uint64), place)
     return hashed(keys.astype(np.uint64), plan.seed)
 
 
 def _write_run(
-    work: Path, plan: Plan, room: Room, number: int, batches: list[pa.RecordBatch], place: tuple[int, int]
+    name: str, work: Path, plan: Plan, room: Room, number: int, batches: list[pa.RecordBatch], place: tuple[int, int]
 ) -> tuple[str, int, tuple[int, int]]:
     """One file with the rows of each shard as one record batch; its name, its rows and the place after them."""
-    batches = [batch.cast(batches[0].schema) for batch in batches]
+    schema = common([batch.schema for batch in batches], name)
+    batches = [cast(batch, schema, name) for batch in batches]
     shard = _keys_of(batches) % np.uint64(plan.shards)
     order = np.argsort(shard.astype(np.uint16 if plan.shards <= 1 << 16 else np.uint32), kind="stable")
     counts = np.bincount(shard.astype(np.int64), minlength=plan.shards)
     rows = ordered(batches, order, room)
-    schema = rows.schema.with_metadata({"next": json.dumps(place)})
+    schema = schema.with_metadata({"next": json.dumps(place)})
     parts = (rows.slice(first, count) for first, count in zip(np.cumsum(counts) - counts, counts, strict=True))
     _write_unread(work / _run_name(number), schema, parts)
     return _run_name(number), rows.num_rows, place
@@ -283,16 +295,20 @@ def _write_unread(path: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatc
 # Shards
 
 
-def _shard(folder: Path, work: Path, runs: list[str], number: int, units: Any, room: Room) -> dict[str, Any]:
+def _shard(
+    table: Table, folder: Path, runs: list[str], number: int, schema: pa.Schema, units: Any, room: Room
+) -> dict[str, Any]:
     """One shard from all runs, in the order of its keys; its facts, which are kept so that it is not made twice."""
     import pyarrow as pa
 
-    facts, name = work / f"shard-{number:06d}.json", f"shard-{number:06d}.arrow"
+    work, name = folder / WORK, f"shard-{number:06d}.arrow"
+    facts = work / f"shard-{number:06d}.json"
     if facts.exists():
         return json.loads(facts.read_text())
-    parts = [pa.ipc.open_file(pa.memory_map(str(work / run))).get_batch(number) for run in runs]
+    stored = [pa.ipc.open_file(pa.memory_map(str(work / run))).get_batch(number) for run in runs]
+    parts = [cast(part.replace_schema_metadata(), schema, table.name) for part in stored]
     rows = ordered(parts, sorted_by(_keys_of(parts)), room).drop_columns([KEY])
-    del parts
+    del parts, stored
     schema = with_units(rows.schema.remove_metadata(), units)
     rows = rows.cast(schema)
     batches = (rows.slice(i, BATCH_ROWS) for i in range(0, rows.num_rows, BATCH_ROWS))
@@ -317,15 +333,13 @@ def _write_shard(path: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch
 
 
 def _write_manifest(
-    folder: Path, source: str, units: Mapping[str, str], plan: Plan, shards: list[dict[str, Any]], run: Path
+    folder: Path, source: str, units: Mapping[str, str], plan: Plan, shards: list[dict[str, Any]], schema: pa.Schema
 ) -> None:
     import datetime
 
-    import pyarrow as pa
-
     from .. import __version__
 
-    types = {f.name: str(f.type) for f in pa.ipc.open_file(pa.OSFile(str(run))).schema}
+    types = {f.name: str(f.type) for f in schema}
     columns = [{"name": n, "type": types[n], "unit": units.get(n)} for n in plan.columns]
     made = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     manifest = {

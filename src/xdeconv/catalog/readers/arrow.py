@@ -14,7 +14,7 @@ from ...rows.tables import is_pandas
 from .files import masked_columns
 from .lengths import batch_lengths
 from .several import Description, SeveralFiles
-from .table import BLOCK_ROWS, Piece, ReadError, Table, blocks_of, record_batch, refuse_to_blame
+from .table import BLOCK_ROWS, Piece, ReadError, Table, blocks_of, record_batch, refuse_to_blame, without_views
 from .text import described_columns
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class ArrowFiles(SeveralFiles):
         if batch.num_rows != piece.rows:
             raise ReadError(f"{piece} has {batch.num_rows} rows where {piece.rows} were expected")
         for start in range(0, batch.num_rows, BLOCK_ROWS):
-            yield batch.slice(start, BLOCK_ROWS)
+            yield without_views(batch.slice(start, BLOCK_ROWS))
 
 
 def _batches(path: str, count: int) -> Iterator[Piece]:

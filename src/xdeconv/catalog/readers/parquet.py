@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .arrow import units_of
 from .several import Description, SeveralFiles
-from .table import BLOCK_ROWS, Piece, ReadError, refuse_to_blame
+from .table import BLOCK_ROWS, Piece, ReadError, refuse_to_blame, without_views
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,7 +43,7 @@ class ParquetTable(SeveralFiles):
                 if absent:
                     raise ReadError(f"{piece.file} has no column {absent[0]!r}, which other files of {self.name} have")
                 for batch in file.iter_batches(BLOCK_ROWS, [piece.index], list(columns), use_threads=False):
-                    yield batch.select(list(columns))
+                    yield without_views(batch.select(list(columns)))
         except ReadError:
             raise
         except (OSError, pa.ArrowException) as problem:

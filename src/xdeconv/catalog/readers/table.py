@@ -160,7 +160,18 @@ def blocks_of(table: pa.Table) -> Iterator[pa.RecordBatch]:
     """A table as record batches of at most BLOCK_ROWS rows, each of one chunk."""
     for batch in table.to_batches(max_chunksize=BLOCK_ROWS):
         if batch.num_rows:
-            yield batch
+            yield without_views(batch)
+
+
+def without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows with text as Arrow can take rows of: polars writes views, of which it cannot."""
+    import pyarrow as pa
+
+    plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+    if not any(kind in plain for kind in batch.schema.types):
+        return batch
+    fields = [field.with_type(plain.get(field.type, field.type)) for field in batch.schema]
+    return batch.cast(pa.schema(fields, batch.schema.metadata))
 
 
 def record_batch(columns: Mapping[str, Any]) -> pa.RecordBatch:
