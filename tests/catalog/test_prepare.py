@@ -94,7 +94,7 @@ SECOND = {"id": np.arange(3000, 6000), "x": np.linspace(0, 1, 3000), "k": np.ara
 
 
 @pytest.mark.parametrize("order", ["ab", "ba"])
-@pytest.mark.parametrize("run_bytes", [MANY, making.RUN_BYTES])
+@pytest.mark.parametrize("run_bytes", [MANY, None])
 def test_files_of_other_types_keep_their_values(order, run_bytes, tmp_path):
     """Of single and double precision, of 32 and 64 bits: whole numbers were cut to 32 bits without a word."""
     for name, columns in (("a", FIRST), ("b", SECOND)):
@@ -105,7 +105,7 @@ def test_files_of_other_types_keep_their_values(order, run_bytes, tmp_path):
         np.testing.assert_array_equal(found[name].to_numpy(), np.concatenate([FIRST[name], SECOND[name]]))
 
 
-@pytest.mark.parametrize("run_bytes", [MANY, making.RUN_BYTES])
+@pytest.mark.parametrize("run_bytes", [MANY, None])
 @pytest.mark.parametrize("other", [[str(i) for i in range(3000)], [2.0**60 + 0.5] * 3000], ids=["text", "float"])
 def test_files_whose_types_do_not_go_together_are_refused(other, run_bytes, tmp_path):
     pq.write_table(pa.table({**SECOND, "k": np.arange(3000) + 2**53 + 1}), tmp_path / "a.parquet", row_group_size=500)
