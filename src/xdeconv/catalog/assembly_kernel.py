@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import carray, njit, types
 from numba.extending import intrinsic
 
-from ..system.keeping import kept
+from ..system.keeping import inner, kept
 
 BLOCK = 512  # rows of a block
 SINGLE, DOUBLE, CONSTANT = 0, 1, 2  # kinds of lines
@@ -32,28 +32,28 @@ def _pointer(typing: Any, address: Any) -> Any:
     return types.voidptr(types.int64), generate
 
 
-@njit(nogil=True, error_model="numpy")
+@inner
 def _line(base, k):  # type: ignore[no-untyped-def]
     """The k-th line of numbers from an address on. An address has no owner to be counted, as a slice has."""
     return carray(_pointer(base + k * (8 * BLOCK)), BLOCK, np.float64)
 
 
-@njit(nogil=True, error_model="numpy")
+@inner
 def _whole(base, k):  # type: ignore[no-untyped-def]
     return carray(_pointer(base + k * (8 * BLOCK)), BLOCK, np.int64)
 
 
-@njit(nogil=True, error_model="numpy")
+@inner
 def _narrow(address, start):  # type: ignore[no-untyped-def]
     return carray(_pointer(address + 4 * start), BLOCK, np.float32)
 
 
-@njit(nogil=True, error_model="numpy")
+@inner
 def _wide(address, start):  # type: ignore[no-untyped-def]
     return carray(_pointer(address + 8 * start), BLOCK, np.float64)
 
 
-@njit(nogil=True, error_model="numpy")
+@inner
 def _value(v, shift, scale, m, x, low, high, count, doubt):  # type: ignore[no-untyped-def]
     """One feature: into the frame, how many a row has, and its span; infinities are doubtful."""
     for i in range(m):
@@ -65,7 +65,7 @@ def _value(v, shift, scale, m, x, low, high, count, doubt):  # type: ignore[no-u
         x[i] = (value - shift) / scale
 
 
-@njit(nogil=True, error_model="numpy")
+@inner
 def _part(sd, slope, m, x, out, uses, doubt):  # type: ignore[no-untyped-def]
     """Slope times deviation of a feature and a source, 0 where the value is missing; impossible errors are doubtful."""
     for i in range(m):
@@ -76,7 +76,7 @@ def _part(sd, slope, m, x, out, uses, doubt):  # type: ignore[no-untyped-def]
         out[i] = slope * width if seen else 0.0
 
 
-@njit(nogil=True, error_model="numpy")
+@inner
 def _times(slope, factor, m, x, out):  # type: ignore[no-untyped-def]
     """A deviation times a slope that each row has of its own, 0 where the value is missing."""
     for i in range(m):
@@ -84,7 +84,7 @@ def _times(slope, factor, m, x, out):  # type: ignore[no-untyped-def]
         out[i] = product if x[i] == x[i] else 0.0
 
 
-@njit(nogil=True, error_model="numpy")
+@inner
 def _known(r, m, out, left, right, most, doubt):  # type: ignore[no-untyped-def]
     """A correlation, 0 where there is none; one that is impossible, or lacking where it is needed, is doubtful."""
     for i in range(m):
@@ -93,7 +93,7 @@ def _known(r, m, out, left, right, most, doubt):  # type: ignore[no-untyped-def]
         out[i] = value if value == value else 0.0
 
 
-@njit(nogil=True, error_model="numpy")
+@inner
 def _term(left, right, r, correlated, more, m, out):  # type: ignore[no-untyped-def]
     """The product of two parts and their correlation: an entry of the covariances, or what it adds to one."""
     if correlated and more:
@@ -110,31 +110,31 @@ def _term(left, right, r, correlated, more, m, out):  # type: ignore[no-untyped-
             out[i] = left[i] * right[i]
 
 
-@njit(nogil=True, error_model="numpy")
+@inner
 def _store(line, m, out):  # type: ignore[no-untyped-def]
     for i in range(m):
         out[i] = line[i]
 
 
-@njit(nogil=True, error_model="numpy")
+@inner
 def _fill(number, m, out):  # type: ignore[no-untyped-def]
     for i in range(m):
         out[i] = number
 
 
-@njit(nogil=True, error_model="numpy")
+@inner
 def _less(value, left, right, m):  # type: ignore[no-untyped-def]
     for i in range(m):
         value[i] -= left[i] * right[i]
 
 
-@njit(nogil=True, error_model="numpy")
+@inner
 def _scaled(value, factor, m):  # type: ignore[no-untyped-def]
     for i in range(m):
         value[i] *= factor[i]
 
 
-@njit(nogil=True, error_model="numpy")
+@inner
 def _root(pivot, diagonal, slack, m, out, doubt):  # type: ignore[no-untyped-def]
     """What a column of the factor is scaled by, 0 where nothing is left; a negative pivot is doubtful."""
     for i in range(m):
@@ -143,7 +143,7 @@ def _root(pivot, diagonal, slack, m, out, doubt):  # type: ignore[no-untyped-def
         out[i] = root if pivot[i] > 0.0 else 0.0
 
 
-@njit(nogil=True, error_model="numpy")
+@inner
 def _pivots(size, base, cov, roots, spare, m, slack, doubt):  # type: ignore[no-untyped-def]
     """A Cholesky factorisation of all rows at once, in place."""
     diagonal = _line(base, spare)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-inner = njit(nogil=True, error_model="numpy")
+from ..system.keeping import inner
 
 
 @inner

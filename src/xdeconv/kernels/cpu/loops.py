@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
-from ...system.keeping import compiled_loop
+from ...system.keeping import compiled_loop, inner
 from .lanes import VECTOR_BYTES
 from .scratch import LEVELS, LOG_JOINT, LOG_PROB, PATTERNS, SUMS, WINDOW, signature
 from .tiles import (  # fmt: skip
@@ -49,7 +49,7 @@ def _call(typing: Any, address: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: 
     return types.void(types.int64, *SIX), generate
 
 
-@njit(nogil=True, error_model="numpy")
+@inner
 def _sort_by_noise(x, noise, spread, window, rows, full, keys, counts, order):  # type: ignore[no-untyped-def]
     """Order a window's rows by what they miss and by the size of their noise: one bound then serves a tile well."""
     for key in range(len(counts)):
@@ -71,7 +71,7 @@ def _sort_by_noise(x, noise, spread, window, rows, full, keys, counts, order):  
         counts[keys[i]] += 1
 
 
-@njit(nogil=True, error_model="numpy")
+@inner
 def _fill(x, noise, projection, weight, unit, background, window, first, rows, block, order, table, state):  # type: ignore[no-untyped-def]
     """Copy a tile of rows one after the other, filled up to whole groups with the last row at no weight."""
     p = len(unit)
@@ -95,7 +95,7 @@ def _fill(x, noise, projection, weight, unit, background, window, first, rows, b
             table[i, p + len(noise) + a] = projection[a, window + order[first + min(i, rows - 1)]]
 
 
-@njit(nogil=True, error_model="numpy")
+@inner
 def _bound_noise(log_alpha, pivots, least, most, noise, offsets):  # type: ignore[no-untyped-def]
     """At least every row's noise (d) of a tile, and at least every log alpha - log |T| / 2 (k)."""
     for j in range(len(log_alpha)):
@@ -112,7 +112,7 @@ def _bound_noise(log_alpha, pivots, least, most, noise, offsets):  # type: ignor
                 offsets[j] -= min(pivots[j, a], 0)
 
 
-@njit(nogil=True, error_model="numpy")
+@inner
 def _add_prior(prior, label, window, first, rows, order, joint):  # type: ignore[no-untyped-def]
     for i in range(rows):
         row = window + order[first + i]
@@ -124,14 +124,14 @@ def _add_prior(prior, label, window, first, rows, order, joint):  # type: ignore
                 joint[j, i] += prior[line, j]
 
 
-@njit(nogil=True, error_model="numpy")
+@inner
 def _find_largest(step, joint_at, state_at, state, k, groups, block):  # type: ignore[no-untyped-def]
     for i in range(block):
         state[LARGEST, i] = state[BACK, i]
     _call(step, joint_at, k, groups, state_at, 0, 0)
 
 
-@njit(nogil=True, error_model="numpy")
+@inner
 def _cut_of_rows(total, tail, budget, first_cut, k, i):  # type: ignore[no-untyped-def]
     """The exp below which a row's entries together lose no more than the budget."""
     cut = first_cut

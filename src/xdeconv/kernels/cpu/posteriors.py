@@ -18,7 +18,7 @@ from numba import njit, types
 from torch import Tensor
 
 from ...rows.batch import Batch
-from ...system.keeping import kept
+from ...system.keeping import inner, kept
 from ...system.threads import threads, together
 from . import scratch
 from .blocks import unrolled
@@ -33,7 +33,7 @@ ALIVE = {64: 2.0**-48, 32: 2.0**-28}  # responsibility over a row's largest, fro
 CHUNK_PAIRS = 1 << 18
 
 
-@njit(nogil=True, error_model="numpy")
+@inner
 def _lines(index, count, width, rows, lines):  # type: ignore[no-untyped-def]
     """The lines that an index names; what fills the last group, and rows after the last, get one that nobody reads."""
     for c in range(-(-count // width) * width):

@@ -13,8 +13,8 @@ import torch
 from numba import types
 from torch import Tensor
 
-from ...system.keeping import compiled_loop
-from ..small import inner, times, transpose
+from ...system.keeping import compiled_loop, inner
+from ..small import times, transpose
 
 
 def covariances_at(B: Tensor, entries: Tensor, least: Tensor) -> Tensor:
