@@ -184,9 +184,3 @@ def test_a_held_covariance_that_is_not_of_the_structure_is_refused():
 def test_dimensions_beyond_the_memory_are_refused():
     with pytest.raises(MemoryError, match=r"a mixture of 500 components in 4000 dimensions.*fewer components"):
         xd.fit(np.zeros((2, 4000)), 500, noise=np.ones(4000))
-
-
-def test_errors_of_a_structure_are_refused():
-    mixture = xd.fit(X, 2, error=ERROR, covariance="diagonal").mixture
-    with pytest.raises(ValueError, match="only full covariances"):
-        xd.errors(X, mixture, error=ERROR)

@@ -381,6 +381,93 @@ def test_a_mixture_that_is_not_a_maximum_is_said_to_be_none(mixture):
     assert "nats below a maximum" in note
 
 
+# Structures of covariances
+
+
+WORDS = ["tied", "diagonal", "spherical", "low-rank:1"]
+
+
+def of_structure(word, k=2, n=600):
+    """Rows of one or two spheres with a common factor, in units of several sizes, and a fit of a structure to them."""
+    rng, units = np.random.default_rng(7), np.array([1.0, 10.0, 0.1])
+    centers = np.array([[-3.0, 0.0, 0.0], [3.0, 1.0, 1.0]])[rng.integers(0, k, n)]
+    v = centers + rng.normal(size=(n, 1)) * [1.0, 0.8, -0.6] + rng.normal(size=(n, 3))
+    noise = rng.uniform(0.05, 0.5, size=(n, 3))
+    X = v + np.sqrt(noise) * rng.normal(size=(n, 3))
+    X[rng.uniform(size=X.shape) < 0.05] = np.nan
+    rows = {"noise": noise * units**2}
+    return X * units, rows, xd.fit(X * units, k, covariance=word, tol=1e-6, **rows).mixture
+
+
+@pytest.mark.parametrize("word", ["tied", "low-rank:2"])
+def test_a_structure_that_leaves_all_covariances_has_the_errors_of_full_ones(word):
+    """One covariance is tied with none; and two factors and own variances make any covariance in three dimensions."""
+    X, rows, fitted = of_structure(word, k=1)
+    found, full = xd.errors(X, fitted, **rows), xd.errors(X, fitted.with_(structure="full"), **rows)
+    for name in ("means", "covariances"):
+        np.testing.assert_allclose(getattr(found, name), getattr(full, name), rtol=1e-4)
+    np.testing.assert_allclose(found.log_prob(X[1:5]).standard_error, full.log_prob(X[1:5]).standard_error, rtol=1e-4)
+    assert not found.notes
+
+
+def test_diagonal_and_spherical_covariances_have_the_textbooks_errors():
+    """Without noise, of one Gaussian: variances by the scatter of squares, of a sphere by that of their sum."""
+    X = np.random.default_rng(3).uniform(-1.0, 1.0, size=(400, 3)) * [1.0, 1.1, 0.9]
+    away = (X - X.mean(0)) ** 2
+    for word, squares in (("diagonal", away), ("spherical", away.mean(1, keepdims=True).repeat(3, 1))):
+        found = xd.errors(X, xd.fit(X, 1, covariance=word, tol=1e-8).mixture)
+        np.testing.assert_allclose(found.means[0], (away.mean(0) / 400) ** 0.5, rtol=1e-5)
+        np.testing.assert_allclose(found.covariances[0], np.diag(squares.std(0) / 20), rtol=1e-4, atol=1e-12)
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_errors_of_functions_of_a_structure(word, monkeypatch):
+    X, rows, fitted = of_structure(word)
+    found = xd.errors(X, fitted, **rows)
+    assert not found.notes
+    assert np.isfinite(found.covariances).all()
+    apart = ~np.isclose(fitted.covariances, 0, atol=1e-12)
+    np.testing.assert_array_equal(found.covariances[~apart], 0)
+    by_hand = found.of(lambda m: m.covariances).standard_error
+    np.testing.assert_allclose(found.covariances, by_hand, rtol=1e-4, atol=1e-12)
+    density = found.of(lambda m: m.log_prob(X[1:4], noise=rows["noise"][1:4])).standard_error
+    np.testing.assert_allclose(found.log_prob(X[1:4], rows["noise"][1:4]).standard_error, density, rtol=1e-4)
+    monkeypatch.setattr(module, "DIFFERENCES", 3)
+    solved = xd.errors(X, fitted, **rows)
+    np.testing.assert_allclose(solved.log_prob(X[1:4]).standard_error, found.log_prob(X[1:4]).standard_error, rtol=2e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("word", WORDS)
+def test_errors_of_a_structure_are_those_of_refits(word):
+    X, rows, fitted = of_structure(word)
+    found, refits = xd.errors(X, fitted, **rows), xd.bootstrap(X, fitted, 60, **rows).standard_errors()
+    for name in ("weights", "means", "covariances"):
+        ours, theirs = getattr(found, name), getattr(refits, name)
+        assert np.log(ours[theirs > 0] / theirs[theirs > 0]) == pytest.approx(0, abs=0.5), name
+
+
+def test_errors_with_a_structure_a_prior_and_what_is_held():
+    X, rows, _ = of_structure("diagonal")
+    method = xd.EM(prior=xd.Prior(w=0.5), fixed=xd.Fixed(means=[0], covariances=[1]))
+    start = xd.fit(X, 2, covariance="diagonal", **rows).mixture
+    fitted = xd.fit(X, mixture=start, covariance="diagonal", method=method, tol=1e-6, **rows).mixture
+    found = xd.errors(X, fitted, method=method, **rows)
+    assert not found.notes  # with the prior, and what is held, it is a maximum
+    assert (found.means[0] == 0).all()
+    assert (found.means[1] > 0).all()
+    assert (found.covariances[1] == 0).all()
+    assert (np.diag(found.covariances[0]) > 0).all()
+
+
+def test_refusals_of_structures():
+    X, rows, fitted = of_structure("tied")
+    with pytest.raises(ValueError, match="covariances are tied and the method's diagonal"):
+        xd.errors(X, fitted, method=xd.EM(covariance="diagonal"), **rows)
+    with pytest.raises(ValueError, match="hold all of them or none"):
+        xd.errors(X, fitted, method=xd.EM(fixed=xd.Fixed(covariances=[0])), **rows)
+
+
 def test_refusals(mixture):
     with pytest.raises(ValueError, match=r"1 column.* and the mixture 2 dimensions"):
         xd.errors(X[:, :1], mixture)

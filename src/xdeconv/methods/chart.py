@@ -163,10 +163,27 @@ class Chart:
         held = fixed.coordinates(len(u), u.shape[1], u.device).to(u.dtype)[..., None] * self.factors
         return u - (torch.linalg.pinv(held) @ held @ u[..., None])[..., 0]
 
-    def longest(self, direction: Tensor) -> float:
-        """How many times a direction may be gone before weights, means or widths change by more than they should."""
+    def changes(self, direction: Tensor) -> Tensor:
+        """By how much a direction changes weights, means over widths, widths, and numbers at most (4,), relatively."""
         logits, shifts, rest = self.parts(direction)
         numbers = self._moved_numbers(direction).abs().sum()
-        most = torch.stack([logits.abs().amax(), shifts.abs().amax(), self.shape.most(rest), numbers])
+        return torch.stack([logits.abs().amax(), shifts.abs().amax(), self.shape.most(rest), numbers])
+
+    def free(self, fixed: Fixed) -> Tensor:
+        """Which coordinates (P,) are not held; a background's weight and numbers never are."""
+        (k, d), device = self.means.shape, self.means.device
+        weights = ~fixed.on_weights(len(self.log_weights), k, device)
+        means, covariances = (~fixed.mask(what, k, device) for what in ("means", "covariances"))
+        numbers = torch.ones(len(self.numbers), dtype=torch.bool, device=device)
+        return torch.cat([weights, means.repeat_interleave(d), self.shape.free(covariances), numbers])
+
+    def in_units(self, shift: Tensor, scale: Tensor) -> Chart:
+        """The same coordinates, of a mixture whose own are multiplied by ``scale`` (d,) and shifted (d,)."""
+        factors = scale[:, None] * self.factors
+        return replace(self, means=shift + scale * self.means, factors=factors, shape=self.shape.scaled(scale))
+
+    def longest(self, direction: Tensor) -> float:
+        """How many times a direction may be gone before weights, means or widths change by more than they should."""
+        most = self.changes(direction)
         limits = torch.tensor([2.0, 2.0, 1.0, 1.0], dtype=most.dtype, device=most.device)
         return float((limits / most.clamp(min=1e-300)).amin())

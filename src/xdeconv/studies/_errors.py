@@ -18,6 +18,7 @@ from ..fitting.beside.inflating import with_groups_of
 from ..fitting.beside.selected import choose_selection, refuse_all_rejected, selected_by
 from ..methods import EM, Method
 from ..methods.fixed import Fixed
+from ..methods.structures import Structure, as_structure
 from ..mixture._mixture import Mixture, refuse_no_mixture
 from ..rows.data import Source
 from ..system.devices import chosen_device
@@ -57,8 +58,8 @@ def errors(
     Variances are those of the sandwich H^-1 J H^-1, with H the curvature of the log-likelihood (and prior) and J the
     scatter of the rows' scores: right also where the model is not, as long as the mixture is a maximum and what is
     asked for is nearly linear within its error. See :mod:`xdeconv.studies.information`. Factors on errors, tails and a
-    background count as parameters too; of rows that were selected the scores are given that they were kept, which costs
-    four passes per parameter.
+    background count as parameters too; of rows that were selected the scores are given that they were kept. That costs
+    four passes per parameter, and so do covariances of a structure, whose free numbers alone are parameters.
 
     Parameters
     ----------
@@ -111,28 +112,32 @@ def errors(
     source = fitted_rows(data, mixture, given)
     if source.rows == 0:
         raise ValueError("there are no rows to tell errors by")
-    _refuse_structures(mixture, method)
+    structure = _structure(mixture, method or EM())
     if background is not None and mixture.background is None:
         raise ValueError("background is given, and the mixture was fitted without one")
     source, beside = as_background(background, source, mixture)
     kept = choose_selection(selection, mixture, source, mixture.labels, beside)
     refuse_all_rejected(kept, source)
-    return _errors(with_groups_of(source, mixture.inflation), mixture.with_(selection=kept), method or EM(),
+    return _errors(with_groups_of(source, mixture.inflation), mixture.with_(selection=kept), method or EM(), structure,
                    chosen_device(device))  # fmt: skip
 
 
-def _errors(source: Source, mixture: Mixture, method: Method, device: torch.device) -> Errors:
+def _errors(source: Source, mixture: Mixture, method: Method, structure: Structure, device: torch.device) -> Errors:
     shift, variance = mixture.mean(), np.diag(mixture.covariance())
     scale = np.sqrt(np.where(variance > 0, variance, 1.0))
     rows = source.standardized(torch.from_numpy(shift), torch.from_numpy(scale), device, torch.float64)
     own, fixed = method.standardized(scale.tolist()), method.fixed or Fixed()
+    structure.refuse(mixture.k, mixture.d, fixed)
+    framed_structure = structure.standardized(scale.tolist())
     framed = mixture.transformed(-shift / scale, 1 / scale)
     beside, inside = _beside(mixture), replace(_beside(framed), selected=selected_by(framed, device))
     factors = _factors(framed.tensors(device).covariances, fixed)
     way = Sandwich if mixture.n_parameters < _most(mixture, source.rows) else Solved
-    sandwich = way.of(rows.arranged(None, 0), framed.tensors(device), factors, own.prior, fixed, inside)
-    in_units = torch.from_numpy(scale)[:, None] * factors.cpu()
-    gradients = Gradients(mixture, sandwich.chart, sandwich.free, in_units, fixed, beside)
+    sandwich = way.of(rows.arranged(None, 0), framed.tensors(device), factors, own.prior, fixed, inside,
+                      framed_structure)  # fmt: skip
+    chart = sandwich.chart.restored({name: tensor.cpu() for name, tensor in sandwich.chart.tensors().items()})
+    chart = chart.in_units(torch.from_numpy(shift), torch.from_numpy(scale))
+    gradients = Gradients(mixture, chart, sandwich.free.cpu(), fixed, beside, structure)
     found = Errors(mixture, (), sandwich, gradients)
     notes = _notes(found)
     for note in notes:
@@ -147,17 +152,19 @@ def _beside(mixture: Mixture) -> Beside:
 
 def _most(mixture: Mixture, rows: int) -> float:
     """How many parameters all covariances are computed of."""
-    return MATRIX if mixture.selection is None else min(DIFFERENCES, NUMBERS / max(rows, 1))
+    one_pass = mixture.selection is None and mixture.structure == "full"
+    return MATRIX if one_pass else min(DIFFERENCES, NUMBERS / max(rows, 1))
 
 
-def _refuse_structures(mixture: Mixture, method: Method | None) -> None:
-    """Errors are of full covariances and of means that are held whole or not at all."""
-    if mixture.structure != "full" or (method is not None and method.covariance.name != "full"):
-        raise ValueError("xd.errors knows only full covariances: ask xd.bootstrap for those of a structure")
-    fixed = method.fixed if method is not None else None
+def _structure(mixture: Mixture, method: Method) -> Structure:
+    """That of the mixture; refused where the method says another, or holds some coordinates of a mean."""
+    structure, fixed = as_structure(mixture.structure), method.fixed
+    if method.covariance.name not in ("full", structure.name):
+        raise ValueError(f"the mixture's covariances are {structure.name} and the method's {method.covariance.name}")
     if fixed is not None and bool((fixed.coordinates(mixture.k, mixture.d, "cpu").any(1)
                                    & ~fixed.mask("means", mixture.k, "cpu")).any()):  # fmt: skip
         raise ValueError("xd.errors knows only means that are held whole: ask xd.bootstrap where some coordinates are")
+    return structure
 
 
 def _factors(covariances: Tensor, fixed: Fixed) -> Tensor:

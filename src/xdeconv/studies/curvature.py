@@ -1,4 +1,4 @@
-"""What rows tell of a mixture by differences alone: for rows that were selected, and for too many parameters.
+"""What rows tell of a mixture by differences alone: of selected rows, of structures, and of too many parameters.
 
 H u is the difference of two gradients, each made of the sums of one pass; a row's score along z the difference of two
 log-densities. In a chart, where complete data would have H = 1, conjugate gradients need a few dozen passes.
@@ -21,10 +21,11 @@ from ..methods.chart import Chart
 from ..methods.em import all_weights
 from ..methods.fixed import Fixed
 from ..methods.prior import Prior
+from ..methods.structures import FULL, Structure
 from ..rows.batch import Batch
 from ..rows.data import Source
 from .beside import PLAIN, Beside
-from .information import Information, free_coordinates, nothing_said
+from .information import Information, nothing_said
 
 STEP = 1e-3  # of weights, means over widths, and widths, relative: third derivatives are a millionth of the second
 PRECISION = 1e-4  # of a solution, relative
@@ -45,18 +46,21 @@ class Curvature:
 
     @classmethod
     def around(
-        cls, source: Source, parameters: Parameters, factors: Tensor, prior: Prior | None, fixed: Fixed, beside: Beside
-    ) -> Self:
+        cls, source: Source, parameters: Parameters, factors: Tensor, prior: Prior | None, fixed: Fixed,
+        beside: Beside, structure: Structure = FULL,
+    ) -> Self:  # fmt: skip
         """By one pass over rows; ``factors`` (k, d, d) are Cholesky factors of the covariances."""
         k, d = parameters.means.shape
+        V, loadings = structure.factored(factors @ factors.mT, parameters.log_weights.exp())
+        parameters = parameters._replace(covariances=V)
         work = partial(beside.sums, parameters=parameters)
         stats = beside.stats(summed(source, work, beside.size(k, d), factors.device), k, d)
         weights = all_weights(parameters.log_weights, beside.background)
-        whole = Parameters(weights.log(), parameters.means, factors @ factors.mT)
-        chart = Chart.around(whole, stats.masses(len(weights)), prior)
+        whole = Parameters(weights.log(), parameters.means, V)
+        chart = Chart.around(whole, stats.masses(len(weights)), prior, structure, loadings)
         numbers, certainty = beside.numbers.to(factors.device), stats.certainty.clamp(min=1e-300)
         chart = replace(chart, numbers=numbers, certainty=certainty)
-        free = free_coordinates(k, d, fixed, factors.device, beside)
+        free = chart.free(fixed)
         here = torch.zeros(chart.size, dtype=torch.float64, device=factors.device)
         gradient = chart.gradient(here, weights, stats, prior, fixed)
         return cls(source, chart, prior, fixed, free, gradient, beside)
@@ -114,7 +118,7 @@ class Curvature:
         return torch.stack([steps, -steps], 1).flatten(0, 1)
 
     def _lengths(self, U: Tensor) -> Tensor:
-        return torch.stack([STEP / self.chart.unscaled(u).abs().amax().clamp(min=1e-300) for u in U])
+        return torch.stack([STEP / self.chart.changes(u).amax().clamp(min=1e-300) for u in U])
 
     def _at(self, x: Tensor) -> tuple[Beside, Parameters]:
         state = self.chart.state(x, self.fixed, 0.0)

@@ -223,7 +223,7 @@ def _in_chart(
     certainty = torch.diagonal(J)[len(order) - len(beside.numbers) :].clamp(min=1e-300)
     numbers = beside.numbers.to(q.device)
     chart = Chart(weights.log(), parameters.means, factors, known, numbers=numbers, certainty=certainty)
-    free = free_coordinates(k, d, fixed, q.device, beside)
+    free = chart.free(fixed)
     shares = torch.where(free[:logits], weights, 0.0)
     shares = shares / shares.sum().clamp(min=1e-300)
     T = torch.eye(len(order), dtype=H.dtype, device=H.device)
@@ -264,14 +264,6 @@ def _with_numbers(there: Information, source: Source, prior: Prior | None, fixed
         H[e, :e] = H[:e, e] = column[:e]
         H[e, e] = column[e]
     return replace(there, H=H)
-
-
-def free_coordinates(k: int, d: int, fixed: Fixed, device: torch.device, beside: Beside = PLAIN) -> Tensor:
-    """Which coordinates of a chart (P,) are not held; a background's weight and numbers never are."""
-    weights, means, covariances = (~fixed.mask(what, k, device) for what in ("weights", "means", "covariances"))
-    T = d * (d + 1) // 2
-    others = [torch.ones(n, dtype=torch.bool, device=device) for n in (int(beside.background), len(beside.numbers))]
-    return torch.cat([weights, others[0], means.repeat_interleave(d), covariances.repeat_interleave(T), others[1]])
 
 
 def _by_kind(k: int, d: int, device: torch.device, beside: Beside) -> Tensor:

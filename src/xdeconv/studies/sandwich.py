@@ -12,6 +12,7 @@ from ..kernels.parameters import Parameters
 from ..methods.chart import Chart
 from ..methods.fixed import Fixed
 from ..methods.prior import Prior
+from ..methods.structures import FULL, Structure
 from ..rows.data import Source
 from .beside import PLAIN, Beside
 from .curvature import Curvature
@@ -40,13 +41,13 @@ class Sandwich:
     @classmethod
     def of(
         cls, source: Source, parameters: Parameters, factors: Tensor, prior: Prior | None, fixed: Fixed,
-        beside: Beside = PLAIN,
+        beside: Beside = PLAIN, structure: Structure = FULL,
     ) -> Self:  # fmt: skip
-        """By one pass over rows and two for each number of no component; all by differences of selected rows."""
-        if beside.selected is None:
+        """By one pass over rows and two for each number of no component; else by four passes for each parameter."""
+        if by_one_pass(beside, structure):
             there = information(source, parameters, factors, prior, fixed, beside)
         else:
-            there = Curvature.around(source, parameters, factors, prior, fixed, beside).information()
+            there = Curvature.around(source, parameters, factors, prior, fixed, beside, structure).information()
         values, vectors = _ways(there.H)
         reach = _reach(there.chart, vectors)
         sound = (values > NOTHING) & (reach < FAR * values.clamp(min=0.0).sqrt())
@@ -61,6 +62,11 @@ class Sandwich:
         return torch.where(open_ > variances + ROUNDING * (C * C).sum(1), torch.inf, variances + open_)
 
 
+def by_one_pass(beside: Beside, structure: Structure) -> bool:
+    """Whether curvature and scatter are sums over rows: of full covariances, and of rows that were not selected."""
+    return beside.selected is None and structure == FULL
+
+
 def _ways(H: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenvalues and eigenvectors of the information, which rows beyond all bounds leave without any."""
     try:
@@ -73,11 +79,8 @@ def _ways(H: Tensor) -> tuple[Tensor, Tensor]:
 
 def _reach(chart: Chart, vectors: Tensor) -> Tensor:
     """How far logits and log-widths go along unit vectors (P, m); a little where only means do."""
-    unit = chart.unscaled(torch.ones(len(vectors), dtype=vectors.dtype, device=vectors.device)).clone()
-    k, d = chart.means.shape
-    logits = len(chart.log_weights)
-    unit[logits : logits + k * d] *= MEANS
-    return (unit[:, None] * vectors).abs().amax(0)
+    changes = torch.stack([chart.changes(vector) for vector in vectors.T])
+    return (changes * changes.new_tensor([1.0, MEANS, 1.0, 1.0])).amax(1)
 
 
 @dataclass(frozen=True)
@@ -90,10 +93,10 @@ class Solved:
     @classmethod
     def of(
         cls, source: Source, parameters: Parameters, factors: Tensor, prior: Prior | None, fixed: Fixed,
-        beside: Beside = PLAIN,
+        beside: Beside = PLAIN, structure: Structure = FULL,
     ) -> Self:  # fmt: skip
         """By the passes that tell how far from a maximum the mixture is."""
-        curvature = Curvature.around(source, parameters, factors, prior, fixed, beside)
+        curvature = Curvature.around(source, parameters, factors, prior, fixed, beside, structure)
         step, sound = curvature.solved(curvature.gradient[None])
         return cls(curvature, float(curvature.gradient @ step[0]) / 2 if bool(sound) else torch.nan)
 

@@ -14,6 +14,7 @@ from .progress import tell, telling
 
 log = logging.getLogger("xdeconv")
 T = TypeVar("T")
+_njit: Any = njit  # whose annotations know not all options
 LOOP: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 
 
@@ -35,12 +36,12 @@ def kept(compiled: Callable[[bool], T]) -> T:
 def compiled_loop(function: Callable[..., None], signature: Any, what: str) -> Callable[..., None]:
     """A loop in Python, compiled for a signature unless the disk has it, which is said before it begins."""
     with install_listener("numba:compile", _Saying(function, what)):
-        return kept(lambda keep: njit(signature, cache=keep, **LOOP)(function))
+        return kept(lambda keep: _njit(signature, cache=keep, **LOOP)(function))
 
 
 def inner(function: T) -> T:
     """A function that compiled loops alone call: nothing is compiled by which Python could, a tenth of all."""
-    return njit(no_cpython_wrapper=True, **LOOP)(function)
+    return _njit(no_cpython_wrapper=True, **LOOP)(function)
 
 
 class _Saying(Listener):

@@ -81,6 +81,23 @@ class Structure(ABC):
             Of this structure.
         """
 
+    def factored(self, V: Tensor, rows: Tensor) -> Covariances:
+        """Covariances of this structure as they are, with their factors.
+
+        Parameters
+        ----------
+        V : torch.Tensor (k, d, d)
+            Covariances.
+        rows : torch.Tensor (k,)
+            Rows of each component.
+
+        Returns
+        -------
+        Covariances
+            The same, but for rounding.
+        """
+        return self.nearest(V, rows)
+
     def roughly(self, V: Tensor, rows: Tensor) -> Tensor:
         """Much the same as :meth:`nearest`, V alone, in little time.
 

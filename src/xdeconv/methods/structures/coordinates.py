@@ -7,7 +7,7 @@ along the gradient of the log-likelihood is the natural one, and that is EM's (X
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 import torch
@@ -42,6 +42,14 @@ class Coordinates(ABC):
     @abstractmethod
     def unscaled(self, y: Tensor) -> Tensor:
         """The same numbers without the scale of their information (size,)."""
+
+    @abstractmethod
+    def free(self, components: Tensor) -> Tensor:
+        """Which numbers (size,) stand for the covariances of some components (k,)."""
+
+    @abstractmethod
+    def scaled(self, scale: Tensor) -> Self:
+        """The same numbers for covariances of coordinates multiplied by ``scale`` (d,)."""
 
     @property
     def condition(self) -> float:
@@ -115,6 +123,16 @@ class LogCholesky(Coordinates):
         """The free entries of C below its diagonal, and logarithms on it."""
         root = self._root()
         return (y.view(root.shape) / root).reshape(-1)
+
+    def free(self, components: Tensor) -> Tensor:
+        """As many for each component, or one that all share."""
+        if self.among == "tied":
+            return components.all().expand(self.size)
+        return components.repeat_interleave(self.size // len(components))
+
+    def scaled(self, scale: Tensor) -> Self:
+        """C is the same, L in other units."""
+        return replace(self, factors=scale[:, None] * self.factors)
 
     def _root(self) -> Tensor:
         """Square roots of the information on each free entry: (k, d (d + 1) / 2), or as many as there are."""
@@ -207,6 +225,15 @@ class Loadings(Coordinates):
     def unscaled(self, y: Tensor) -> Tensor:
         """Shifts of loadings, and logarithms."""
         return torch.cat([part.reshape(-1) for part in self._steps(y)])
+
+    def free(self, components: Tensor) -> Tensor:
+        """All loadings, then all own variances."""
+        return torch.cat([components.repeat_interleave(part[0].numel()) for part in (self.loadings, self.own)])
+
+    def scaled(self, scale: Tensor) -> Self:
+        """Loadings and own variances in other units."""
+        L, F = (scale[:, None] * matrix for matrix in (self.factors, self.loadings))
+        return replace(self, factors=L, loadings=F, own=scale**2 * self.own)
 
     def _steps(self, y: Tensor) -> tuple[Tensor, Tensor]:
         on_F, on_D = y.split([self.loadings.numel(), self.own.numel()])

@@ -52,6 +52,10 @@ class LowRank(Structure):
         """The factor analysis of V."""
         return _whole(seeded(analysed(V, self.rank)))
 
+    def factored(self, V: Tensor, rows: Tensor) -> Covariances:
+        """The factor analysis of V, in which a factor that explains nothing stays so."""
+        return _whole(analysed(V, self.rank))
+
     def roughly(self, V: Tensor, rows: Tensor) -> Tensor:
         """The factor analysis of V after one step."""
         return analysed(V, self.rank, steps=1).covariances()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
@@ -97,6 +97,14 @@ class ThroughNoise(Coordinates):
     def unscaled(self, y: Tensor) -> Tensor:
         """The entries of C below its diagonal, and logarithms on it."""
         return self._entries(y).reshape(-1)
+
+    def free(self, components: Tensor) -> Tensor:
+        """As many for each component."""
+        return components.repeat_interleave(self.roots.shape[1])
+
+    def scaled(self, scale: Tensor) -> Self:
+        """C is the same, B in other units."""
+        return replace(self, basis=scale[:, None] * self.basis)
 
     def _entries(self, y: Tensor) -> Tensor:
         """The same for each component (k, d (d + 1) / 2)."""
