@@ -67,6 +67,22 @@ def test_patterns_are_configurable():
     assert np.allclose(S[0], [[0.01, 0.01], [0.01, 0.04]])
 
 
+def test_a_correlation_may_be_said_not_to_be():
+    table = plain(x_y_corr=np.full(50, 0.5))
+    assert loaded(table, ["x", "y"]).full
+    source = open_catalog(table, ["x", "y"], correlation={("y", "x"): None})
+    assert source.recipe.kind == "diagonal"
+    assert source.opening()["correlation"] == {"y,x": None}
+    with pytest.raises(ValueError, match="not two features with errors"):
+        open_catalog(table, ["x", "y"], correlation={("x", "z"): None})
+
+
+def test_a_source_shows_itself_as_what_was_found():
+    source = open_catalog(plain(), ["x"], where="x > 0")
+    assert repr(source) == source.describe()
+    assert len(repr(source)) < 200
+
+
 def test_given_errors():
     table = plain(sigma=np.full(50, 0.3))
     given = {"x": "sigma", "y": "2 * y_error"}

@@ -20,7 +20,7 @@ def open(
     columns: Sequence[str] | str | None = None,
     *,
     error: Mapping[str, Any] | None = None,
-    correlation: Mapping[Any, str | float] | None = None,
+    correlation: Mapping[Any, str | float | None] | None = None,
     unit: Mapping[str, str] | None = None,
     derive: Any = None,
     where: str | None = None,
@@ -53,7 +53,8 @@ def open(
         {feature: column, expression, standard deviation or None}; by default NAME_error, and what known catalogues
         call an error, is looked for.
     correlation : mapping, optional
-        {(a, b): column or number}; by default A_B_corr or B_A_corr is looked for. "a,b" is read as (a, b).
+        {(a, b): column, number or None for no correlation}; by default A_B_corr or B_A_corr is looked for. "a,b" is
+        read as (a, b).
     unit : mapping, optional
         {column: unit} where neither the file nor a known catalogue says it.
     derive : mapping, str, transform or list, optional

@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any
 
 from ..rows import units
@@ -29,7 +30,7 @@ class Choices:
     """What a user says about columns; everything else is found by name.
 
     error         {feature: column, expression, standard deviation, Hook, or None for no noise}
-    correlation   {(a, b): column or number}
+    correlation   {(a, b): column, number, or None for no correlation}
     unit          {column: unit}, which goes before the file's and the catalogue's own
     derive        transforms, or {feature: expression}
     offset        {column: what is subtracted from it}: a zero point
@@ -41,7 +42,7 @@ class Choices:
 
     columns: tuple[str, ...]
     error: Mapping[str, Any] = field(default_factory=dict)
-    correlation: Mapping[tuple[str, str], str | float] = field(default_factory=dict)
+    correlation: Mapping[tuple[str, str], str | float | None] = field(default_factory=dict)
     unit: Mapping[str, str] = field(default_factory=dict)
     derive: tuple[Transform, ...] = ()
     offset: Mapping[str, Any] = field(default_factory=dict)
@@ -328,9 +329,8 @@ class _Finder:
                 column = self._pair(b, a)
                 if column is not None:
                     correlations[b, a] = column
-        unused = [
-            pair for pair in self.choices.correlation if pair not in correlations and pair[::-1] not in correlations
-        ]
+        pairs = {frozenset(pair) for pair in combinations(sources, 2)}
+        unused = [pair for pair in self.choices.correlation if frozenset(pair) not in pairs]
         if unused:
             raise ValueError(f"a correlation is given for {unused}, which are not two features with errors")
         return correlations

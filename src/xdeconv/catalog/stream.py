@@ -46,7 +46,7 @@ SPARE = 1.2  # times more rows than a sample wants, so that a hash seldom finds 
 HELD_BYTES = 1 << 28  # a source smaller than this is held in memory
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CatalogSource(Source):
     """Rows of a table as batches; the order is a pure function of (seed, epoch)."""
 
@@ -368,6 +368,9 @@ class CatalogSource(Source):
         known_as = f" ({', '.join(self.recipe.catalogues)} names)" if self.recipe.catalogues else ""
         condition = f" where {self.where.text}" if self.where else ""
         return "\n".join([f"{count} of {self.table.name}{known_as}{condition}", *describing.describe(self.recipe)])
+
+    def __repr__(self) -> str:
+        return self.describe()
 
     @property
     def notes(self) -> tuple[str, ...]:

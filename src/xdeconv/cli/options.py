@@ -35,7 +35,7 @@ Derive = Annotated[
 ]  # fmt: skip
 Correlation = Annotated[
     list[str] | None,
-    typer.Option("--correlation", help="FEATURE,FEATURE=COLUMN or =NUMBER: of their errors. Repeatable."),
+    typer.Option("--correlation", help="FEATURE,FEATURE=COLUMN, =NUMBER or =none: of their errors. Repeatable."),
 ]
 ErrorPattern = Annotated[
     str | None, typer.Option("--error-pattern", help="What error columns are called. Default: {name}_error.")
