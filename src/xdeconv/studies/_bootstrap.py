@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from scipy.optimize import linear_sum_assignment
 from scipy.stats import norm
 
 from ..fitting._fit import NumericalTrouble, fit
@@ -17,13 +16,14 @@ from ..fitting.beside.background import as_background
 from ..fitting.choosing.trials import Show
 from ..fitting.history import Epoch
 from ..fitting.progress import describe_epoch
+from ..kernels.sight import NOISES, sight_of
 from ..methods import EM
 from ..mixture._mixture import Mixture, refuse_no_mixture
 from ..mixture.coordinates import Coordinate
-from ..mixture.distances import bhattacharyya
 from ..rows.data import ArraySource
 from .bands import LEVELS, Band, checked_grid, checked_levels
 from .fitted_rows import fitted_rows
+from .matching import matched
 from .trials import show_trials
 from .undetermined import log_widths, undetermined
 
@@ -274,20 +274,6 @@ def bootstrap(
     return found
 
 
-def matched(mixture: Mixture, to: Mixture) -> Mixture:
-    """The mixture with its components in the order that is nearest to another's, by the sum of distances.
-
-    >>> V = np.ones((2, 1, 1))
-    >>> a, b = Mixture([0.3, 0.7], [[0.0], [9.0]], V), Mixture([0.6, 0.4], [[8.0], [1.0]], V)
-    >>> matched(b, to=a).weights
-    array([0.4, 0.6])
-    """
-    apart = bhattacharyya(to.means, to.covariances, mixture.means, mixture.covariances)
-    order = linear_sum_assignment(apart)[1]
-    weights, means, V = (a[order] for a in (mixture.weights, mixture.means, mixture.covariances))
-    return replace(mixture, weights=weights, means=means, covariances=V)
-
-
 def _draw(
     source: ArraySource, mixture: Mixture, seed: int, draw: int, show: Show, options: Mapping[str, Any]
 ) -> tuple[Mixture, bool]:
@@ -307,7 +293,9 @@ def _draw(
     if result.interrupted:
         raise KeyboardInterrupt
     show(f"{name}: log-likelihood {result.loglik:.4f}", 1)
-    return matched(result.mixture, mixture), result.converged
+    some = torch.linspace(0, source.rows - 1, min(NOISES, source.rows)).long().to(source.batch.device)
+    sight = sight_of(source.batch.rows(some).to(dtype=torch.float64))
+    return matched(result.mixture, mixture, sight), result.converged
 
 
 def resampled(source: ArraySource, seed: int, draw: int) -> ArraySource:
