@@ -212,6 +212,7 @@ def test_plot_refuses_what_does_not_go_together(folder, call):
     for wrong in ("parallax", "parallax=1", "parallax=5:1", "parallax=a:b", "parallax=1:2:3", "parallax=0:inf"):
         assert words("--limits", wrong)[0] == 2
     assert words("--history", "--limits", "parallax=0:1")[0] == 2
+    assert words("--history", "--components")[0] == 2
     assert words("--limits", "nothing=0:1")[0] == 1
     assert words("--corner", "parallax,nothing")[0] == 1
     assert words("-o", folder / "p.txt")[0] == 2

@@ -59,6 +59,33 @@ def test_rows_are_drawn_on_a_density():
     assert ax.get_ylim()[1] >= 9.0
 
 
+def test_rows_in_view_lie_over_the_bands():
+    """Behind bands of three quarters' opacity dots could not be seen, and of a part of the rows few were in view."""
+    rows = np.concatenate([README.sample(3000, seed=0), 100 + README.sample(3000, seed=1)])
+    ax = plot.density_2d(README, ["x", "y"], data=rows, limits=((-2, 5), (-2, 3)), points=1000, bins=20)
+    dots = ax.lines[0]
+    assert len(dots.get_xdata()) == 1000
+    assert ax.collections[0].get_zorder() < dots.get_zorder() < ax.collections[1].get_zorder()
+
+
+def test_components_are_drawn_on_a_field():
+    ax = plot.sky(DEGREE, components=True, bins=10)
+    assert len(ax.collections[-1].get_segments()) == 2
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("ra [deg]", "dec [deg]")
+    east, west = ax.get_xlim()
+    assert east > west
+    radians = DEGREE.with_(
+        units=("rad", "deg"),
+        means=DEGREE.means * [np.pi / 180, 1],
+        covariances=DEGREE.covariances * np.outer([np.pi / 180, 1], [np.pi / 180, 1]),
+    )
+    again = plot.sky(radians, components=True, bins=10)
+    np.testing.assert_allclose(again.collections[-1].get_segments()[1], ax.collections[-1].get_segments()[1])
+    whole = Mixture([1.0], [[10.0, 5.0]], [900 * np.eye(2)], labels=["l", "b"])
+    with pytest.raises(ValueError, match="on a part of the sky"):
+        plot.sky(whole, components=True, bins=10)
+
+
 def test_a_field_of_a_degree_fills_the_picture():
     ax = plot.sky(DEGREE, data=DEGREE.sample(100, seed=0), bins=60)
     assert ax.name == "rectilinear"

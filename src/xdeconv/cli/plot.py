@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MOST_COORDINATES = 8  # of a corner plot, unless they are named
 NEED_ROWS = ("calibration", "misfit", "denoised")
 TAKE_ROWS = ("corner", "density", "marginal", "sky", "cmd", *NEED_ROWS)
-TAKE_LIMITS = ("corner", "density", "marginal", "sky", "cmd")
+TAKE_LIMITS = TAKE_COMPONENTS = ("corner", "density", "marginal", "sky", "cmd")
 NO_CONDITION = ("history", *NEED_ROWS)
 
 
@@ -98,7 +98,7 @@ def plot(
     kind = one_kind(asked)
     mixture = load(model)
     kind = kind or suited_kind(mixture, len(given))
-    refuse_mismatch(kind, bool(files), bool(given), coordinates, bool(ends))
+    refuse_mismatch(kind, bool(files), bool(given), coordinates, bool(ends), components)
     target = output or model.with_name(f"{model.stem}-{kind}.png")
     outputs.checked(target, [model, *files, config], force, outputs.PICTURES)
     rows = None
@@ -140,7 +140,9 @@ def suited_kind(mixture: Mixture, fixed: int) -> str:
     return "density" if free == 2 else "marginal"
 
 
-def refuse_mismatch(kind: str, rows: bool, given: bool, coordinates: str | None, limits: bool) -> None:
+def refuse_mismatch(
+    kind: str, rows: bool, given: bool, coordinates: str | None, limits: bool, components: bool
+) -> None:
     """Options that the picture does not have are better refused than ignored."""
     if kind in NEED_ROWS and not rows:
         raise typer.BadParameter(f"--{kind} needs rows: name files", param_hint="--data")
@@ -152,6 +154,8 @@ def refuse_mismatch(kind: str, rows: bool, given: bool, coordinates: str | None,
         raise typer.BadParameter("rows do not lie at the given values: leave out --data", param_hint="--condition")
     if limits and kind not in TAKE_LIMITS:
         raise typer.BadParameter(f"--{kind} chooses its own axes", param_hint="--limits")
+    if components and kind not in TAKE_COMPONENTS:
+        raise typer.BadParameter(f"--{kind} draws no components", param_hint="--components")
     if coordinates and kind not in ("sky", "cmd", "calibration"):
         raise typer.BadParameter(f"--{kind} names its own coordinates", param_hint="--coordinates")
 
@@ -208,7 +212,7 @@ def draw(mixture: Mixture, wanted: Wanted) -> Any:
     from ..plot.axes import explain
 
     ax = np.asarray(DRAW[wanted.kind](mixture, wanted), dtype=object).flat[0]
-    if wanted.kind in ("density", "marginal", "cmd"):
+    if wanted.kind in ("density", "marginal", "cmd", "sky"):
         explain(ax)
     return ax
 
@@ -255,7 +259,10 @@ def _marginal(mixture: Mixture, wanted: Wanted) -> Any:
 def _sky(mixture: Mixture, wanted: Wanted) -> Any:
     from .. import plot as pictures
 
-    return pictures.sky(mixture, wanted.names, data=wanted.rows, given=wanted.given or None, limits=wanted.limits)
+    return pictures.sky(
+        mixture, wanted.names, data=wanted.rows, given=wanted.given or None, limits=wanted.limits,
+        components=wanted.components,
+    )  # fmt: skip
 
 
 def _cmd(mixture: Mixture, wanted: Wanted) -> Any:

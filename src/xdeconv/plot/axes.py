@@ -226,6 +226,12 @@ def thin(rows: int, most: int, seed: int = 0) -> Array:
     return np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))
 
 
+def within(values: Array, wide: Limits, high: Limits) -> Array:
+    """Which rows (n, 2) are in view."""
+    low, top = np.transpose([wide, high])
+    return np.asarray(((values >= low) & (values <= top)).all(axis=1))
+
+
 def explain(ax: Axes) -> None:
     """A legend below the figure of all that its axes name.
 
@@ -257,4 +263,4 @@ def scatter(ax: Axes, values: Array, color: Any = DATA, zorder: float = 1.0) -> 
     crowd = np.sqrt(max(len(seen), 1) / 200)
     size, alpha = float(np.clip(5 / crowd, 1.5, 5)), float(np.clip(0.8 / crowd, 0.25, 0.8))
     ax.plot(seen[:, 0], seen[:, 1], ".", color=color, alpha=alpha, ms=size, mew=0, rasterized=True, zorder=zorder)
-    ax.plot([], [], ".", color=color, ms=8, mew=0, label="rows")
+    ax.plot([], [], ".", color=color, ms=8, mec="0.25", mew=0.5, label="rows")  # white dots have an edge

@@ -31,6 +31,7 @@ from .axes import (  # fmt: skip
     thin,
     values_of,
     views,
+    within,
 )
 from .convolving import noisy_density
 
@@ -77,11 +78,11 @@ def density_2d(
     cmap : str, optional
         A colour map of matplotlib.
     alpha : float, default 1.0
-        Opacity of the bands; at most 0.75 over rows.
+        Opacity of the bands.
     data : array-like (n, d), table or Batch, optional
-        Noisy rows, drawn as dots behind the bands; NaN is missing.
+        Noisy rows, drawn as dots over the bands; NaN is missing.
     points : int, default 5000
-        At most so many rows are drawn.
+        At most so many rows are drawn, of those that are in view.
 
     Returns
     -------
@@ -96,8 +97,8 @@ def density_2d(
     rows = None if data is None else values_of(rows_of(mixture, data), mixture.indices(coordinates))
     wide, high = views(mixture, coordinates, limits, rows)
     if rows is not None:
-        scatter(ax, rows[thin(len(rows), points)], zorder=0)
-        alpha = min(alpha, 0.75)
+        shown = rows[within(rows, wide, high)]
+        scatter(ax, shown[thin(len(shown), points)], zorder=1.5)  # between bands and lines
     x, y, density = on_grid(pair, wide, high, bins)
     levels = enclosing_levels(density, enclosed)
     shades = colormaps[cmap](np.linspace(0.05, 0.9, len(levels)))

@@ -10,7 +10,8 @@ import numpy as np
 from ..mixture._mixture import Mixture
 from ..mixture.coordinates import Coordinate
 from ..rows.units import ANGLES, factor
-from .axes import Array, Given, at, new_axes, rows_of, scatter, some, thin, unit_of, values_of, views
+from .axes import ON_DARK, Array, Given, at, new_axes, rows_of, scatter, some, thin, unit_of, values_of, views
+from .components import ellipses
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,6 +35,7 @@ def sky(
     data: Any = None,
     given: Given | None = None,
     limits: Any = None,
+    components: bool = False,
     center: float = 0.0,
     bins: int = 180,
     points: int = 5000,
@@ -59,6 +61,8 @@ def sky(
         Values at which other coordinates are held: {label or number: value}.
     limits : dict, optional
         The part of the sky to draw: {coordinate: (low, high)}, in the model's units.
+    components : bool, default False
+        Draw an ellipse of 1 sigma for each component, on a part of the sky.
     center : float, default 0.0
         The longitude in the middle, in degrees.
     bins : int, default 180
@@ -81,7 +85,14 @@ def sky(
     ends = zip(views(mixture, chosen, limits), to_degrees, strict=True)
     field = [(low * scale, high * scale) for (low, high), scale in ends]
     if ax is None and (limits or _is_field(field)):
-        return _field(mixture, chosen, to_degrees, field, rows, bins, cmap)
+        ax = _field(mixture, chosen, to_degrees, field, rows, bins, cmap)
+        return (
+            ellipses(_in_degrees(some(mixture, chosen, 2), to_degrees), [0, 1], ax, color=ON_DARK) if components else ax
+        )
+    if components:
+        raise ValueError(
+            "components are drawn on a part of the sky, such as limits= (--limits) choose, not on all of it"
+        )
     if ax is None:
         ax = new_axes(1, 1, (8.0, 4.6), subplot_kw={"projection": "mollweide"})
     x, y, density = sky_density(some(mixture, chosen, 2), to_degrees, center, bins)
@@ -100,6 +111,12 @@ def _colours(ax: Axes, x: Array, y: Array, density: Array, cmap: str) -> None:
     top = top if top > density.max() / RANGE**2 else density.max()  # a spot on an empty sky
     drawn = ax.pcolormesh(x, y, density, norm=LogNorm(top / RANGE, top, clip=True), cmap=cmap, rasterized=True)
     ax.figure.colorbar(drawn, ax=ax, shrink=0.7, pad=0.03, extend="both", label="density per square degree")
+
+
+def _in_degrees(pair: Mixture, to_degrees: Array) -> Mixture:
+    V = pair.covariances * np.outer(to_degrees, to_degrees)
+    labels = pair.labels or ("longitude", "latitude")
+    return Mixture(pair.weights, pair.means * to_degrees, V, labels, ("deg", "deg"))
 
 
 def _is_field(field: Sequence[Any]) -> bool:
