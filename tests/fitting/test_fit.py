@@ -210,6 +210,9 @@ def test_what_float32_cannot_resolve_is_said():
     assert f"converged to within {finest:.2g}: dtype='float64' resolves more" in note
     assert not any("cannot tell" in note for note in xd.fit(X, 2, dtype="float64", **asked).notes)
     assert not any("cannot tell" in note for note in xd.fit(X, 2, noise=S, dtype="float32", moves="none").notes)
+    few = xd.fit(X[:197], 1, noise=S[:197])  # 0.1 * 197 / 197 is more than 0.1
+    assert few.converged
+    assert not any("cannot tell" in note for note in few.notes)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from scipy.stats import multivariate_normal, norm
 import xdeconv as xd
 from xdeconv import kernels
 from xdeconv.kernels.parameters import Parameters
-from xdeconv.mixture.selections import nodes
+from xdeconv.mixture.selections import drawing, nodes
 from xdeconv.mixture.selections.contract import Population
 from xdeconv.mixture.selections.cuts import parsed, resolved
 from xdeconv.mixture.selections.intervals import box, share
@@ -178,6 +178,22 @@ def test_sums_over_nodes_are_those_of_the_kernels(noisy, monkeypatch):
     found = nodes.integrals(parameters, batch, factor)
     for a, b in zip(found, (parts, sums.q, sums.g, sums.G), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("beside", [None, xd.Uniform([-5.0] * 3, [5.0] * 3)])
+def test_draws_are_summed_alike_for_few_components_and_for_many(beside, monkeypatch):
+    """By products of matrices, and by two looks of the kernels; so is what draws are worth."""
+    mixture = MIXTURE if beside is None else MIXTURE.with_(background=beside, background_weight=0.3)
+    batch = xd.Batch.from_arrays(mixture.sample(100, 1), error=[0.3] * 3)
+    moved = mixture.with_(means=mixture.means + 0.3).population()
+    found = []
+    for large in (0, 1000):
+        monkeypatch.setattr(drawing, "LARGE", large)
+        drawn = xd.Completeness(lambda X: X[:, 0] > 0).around(mixture.population(), 8, 0)
+        found.append((*drawn.kept(moved, batch), torch.tensor(drawn.worth(moved, batch))))
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-7, atol=1e-7)
+    assert 0.1 < float(found[0][-1]) < 0.99
 
 
 def test_a_covariance_that_has_failed_is_nan_in_sums_over_nodes():

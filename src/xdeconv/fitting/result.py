@@ -22,6 +22,8 @@ from .state import FitState
 from .stopping import monte_carlo, resolved
 from .workspace import Workspace
 
+ROUNDING = 1e-12  # relative, of a weight that was multiplied and divided
+
 
 @dataclass(frozen=True, repr=False)
 class FitResult:
@@ -146,7 +148,7 @@ def _coarseness(workspace: Workspace, converged: bool, loglik: float) -> list[st
     """A note for a fit by full passes that has converged to what its number type resolves, which is more than asked."""
     plan, unit = workspace.plan, workspace.total / workspace.train.rows
     finest = resolved(workspace, loglik) / unit
-    if not converged or plan.batch_rows is not None or plan.tol == 0 or finest <= plan.tol:
+    if not converged or plan.batch_rows is not None or plan.tol == 0 or finest <= plan.tol * (1 + ROUNDING):
         return []
     number, more = ("float32", ": dtype='float64' resolves more") if workspace.single else ("float64", "")
     return [f"{number} cannot tell {plan.tol:g} nats of total log-likelihood of {counted(workspace.train.rows, 'row')} "

@@ -15,8 +15,8 @@ from torch import Tensor
 from ...mixture._mixture import Mixture
 from ...rows.batch import Batch, concatenate
 
-EACH = 4  # rows that are drawn for each one, to be kept or rejected
-CHANCES = 8  # draws per row that tell its chance, where chances are averages
+EACH, DRAWN = 4, 1 << 16  # rows that are drawn for each one, to be kept or rejected: fewer where these are many
+CHANCES, FEWEST = 1, 1 << 13  # draws per row, and of few rows, that tell its chance to 1 %: those that follow have lots
 MOST = 10.0  # rows that one which was kept may stand for, in the mean: with more, draws would judge
 
 
@@ -39,12 +39,13 @@ def _rejected(seen: Batch, mixture: Mixture, rng: np.random.Generator) -> Batch:
     selection, population = mixture.selection, mixture.population()
     assert selection is not None
     assert seen.weight is not None
-    chances = selection.around(population, CHANCES, int(rng.integers(1 << 31)))
+    chances = selection.around(population, CHANCES, int(rng.integers(1 << 31)), FEWEST)
     stands_for = seen.weight / chances.log_chance(population, seen).exp()
-    like = seen.rows(torch.arange(seen.n).repeat(EACH))
+    times = max(1, min(EACH, DRAWN // seen.n))
+    like = seen.rows(torch.arange(seen.n).repeat(times))
     drawn = selection.noisy_rows(mixture.drawn(like.n, rng), like, rng)
     drawn = replace(drawn, x=torch.where(like.x.isnan(), torch.nan, drawn.x), missing=like.missing)
-    weight = (1 - selection.probability(drawn)) * stands_for.repeat(EACH) / EACH
+    weight = (1 - selection.probability(drawn)) * stands_for.repeat(times) / times
     drawn = replace(drawn, weight=weight, scale=seen.scale, background=_density(mixture, drawn, seen.scale))
     return drawn.rows(weight.nonzero()[:, 0])
 

@@ -51,13 +51,14 @@ class Selected:
 
 
 JUDGED = 8  # draws per row, where chances are averages
+NOTED, FEW = 1, 1 << 13  # and of few rows, where it matters whether a chance is above a thousandth
 
 
-def selected_by(mixture: Mixture, device: torch.device) -> Selected | None:
+def selected_by(mixture: Mixture, device: torch.device, size: int = JUDGED, fewest: int = FEWEST) -> Selected | None:
     """The chances of rows by a mixture's own selection; None where it has none."""
     if mixture.selection is None:
         return None
-    return Selected.of(mixture.selection, mixture.background, mixture, JUDGED, 0, device)
+    return Selected.of(mixture.selection, mixture.background, mixture, size, 0, device, fewest)
 
 
 _NOTHING = Parameters(torch.zeros(0), torch.zeros(0, 0), torch.zeros(0, 0, 0))
@@ -122,7 +123,7 @@ LOOKED_AT = 1 << 14  # rows of a stream
 
 def selection_notes(mixture: Mixture, source: Source, seed: int, drawn: str | None) -> tuple[str, ...]:
     """What must be said of a fit to rows that were selected: of the draws, and what little was kept of."""
-    selected = selected_by(mixture, torch.device("cpu"))
+    selected = selected_by(mixture, torch.device("cpu"), NOTED, FEW)
     if selected is None:
         return ()
     whole = isinstance(source, ArraySource)

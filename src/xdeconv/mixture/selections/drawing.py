@@ -32,6 +32,7 @@ EVEN = 0.1  # of the proposal's weight is the same for all components
 AMONG = 0.2  # of the draws are of where the rows are
 LOOKED_AT = 1 << 12  # draws that tell what all are worth
 REMEMBERED = 1 << 26  # numbers of draws that are kept between passes
+LARGE = 32  # numbers of means with which two looks of the kernels cost less than products of matrices
 
 
 class Function(Protocol):
@@ -61,6 +62,11 @@ class Draws(NamedTuple):
     beside: Tensor
     log_kept: Tensor
 
+    def first(self, size: int) -> Draws:
+        """The first of them."""
+        some = slice(0, size)
+        return self._replace(rows=self.rows.rows(some), log_factor=self.log_factor[some], beside=self.beside[some])
+
 
 @dataclass(frozen=True)
 class Drawn(Chances):
@@ -80,6 +86,8 @@ class Drawn(Chances):
         At least so many draws of a batch.
     remembered : dict
         Draws by the batch that they are of.
+    own : dict
+        The effective number of these draws for what they are of.
     """
 
     function: Function
@@ -88,6 +96,7 @@ class Drawn(Chances):
     seed: int
     fewest: int = FEWEST
     remembered: dict[int, Draws] = field(default_factory=dict, compare=False)
+    own: dict[int, float] = field(default_factory=dict, compare=False)
 
     def log_kept(self, batch: Batch) -> Tensor:
         """log omega (n,) of rows."""
@@ -108,17 +117,14 @@ class Drawn(Chances):
     def worth(self, population: Population, batch: Batch) -> float:
         """The effective number of the draws of some rows for a population, over that for the one they are of."""
         draws = self._draws(batch)
-        some = slice(0, LOOKED_AT)
-        nodes, factor = draws.rows.rows(some), draws.log_factor[some]
-
-        def number(of: Population) -> Tensor:
-            y = (kernels.log_prob(*of.parameters, nodes).double() + factor).exp()
-            return y.sum().square() / y.square().sum().clamp(min=SMALLEST)
-
-        return float(number(population) / number(self.proposal).clamp(min=SMALLEST))
+        some = draws.first(LOOKED_AT)
+        key = _key(batch)
+        if key not in self.own:
+            self.own[key] = _effective(some, self.proposal)
+        return _effective(some, population) / max(self.own[key], SMALLEST)
 
     def _draws(self, batch: Batch) -> Draws:
-        key = checksum(str(batch.n), batch.x[:, :4].double().cpu().numpy())
+        key = _key(batch)
         found = self.remembered.get(key)
         if found is None:
             found = self._made(batch, key)
@@ -183,11 +189,26 @@ class Drawn(Chances):
 
 def _alone(draws: Draws, population: Population, w: Tensor) -> Kept:
     """Where there is one chance for all rows."""
-    found = integrals(population.parameters, draws.rows, draws.log_factor)
-    inside = (found.q.sum() + population.beside * draws.beside.sum()).clamp(min=SMALLEST)
+    if population.parameters.means.numel() < LARGE:
+        found = integrals(population.parameters, draws.rows, draws.log_factor)
+        inside, sums = found.q.sum() + population.beside * draws.beside.sum(), (found.q, found.g, found.G)
+    else:
+        y = _ratios(draws, population)
+        both = kernels.accumulate(*population.parameters, replace(draws.rows, weight=y))
+        inside, sums = y.sum(), (both.q, both.g, both.G)
+    inside = inside.clamp(min=SMALLEST)
     each = w.sum() / inside
-    log_chance = (inside / draws.total).log().expand(len(w))
-    return Kept(log_chance, draws.log_kept, each * found.q, each * found.g, each * found.G)
+    return Kept((inside / draws.total).log().expand(len(w)), draws.log_kept, *(each * part for part in sums))
+
+
+def _effective(draws: Draws, population: Population) -> float:
+    """How many draws of the population itself they are worth."""
+    if draws.groups is None and population.parameters.means.numel() < LARGE:
+        parts = integrals(population.parameters, draws.rows, draws.log_factor).parts
+        y = parts + population.beside * draws.beside
+    else:
+        y = _ratios(draws, population)
+    return float(y.sum().square() / y.square().sum().clamp(min=SMALLEST))
 
 
 def _shared(draws: Draws, population: Population, w: Tensor) -> Kept:
@@ -198,6 +219,10 @@ def _shared(draws: Draws, population: Population, w: Tensor) -> Kept:
     weight = y * slope[draws.which % n] * (n / draws.total)
     sums = kernels.accumulate(*population.parameters, replace(draws.rows, weight=weight))
     return Kept(P.log(), draws.log_kept, sums.q, sums.g, sums.G)
+
+
+def _key(batch: Batch) -> int:
+    return checksum(str(batch.n), batch.x[:, :4].double().cpu().numpy())
 
 
 def _ratios(draws: Draws, population: Population) -> Tensor:

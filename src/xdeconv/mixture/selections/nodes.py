@@ -16,7 +16,7 @@ from torch import Tensor
 from ...kernels.parameters import Parameters
 from ...rows.batch import Batch
 
-NUMBERS = 1 << 18  # that are held at a time: of a component, a node and a coordinate
+NUMBERS = 1 << 16  # that are held at a time, of a component, a node and a coordinate: 2^18 take 3 times as long
 
 
 class Integrals(NamedTuple):
