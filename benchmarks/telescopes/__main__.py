@@ -3,7 +3,8 @@
 Two clusters in 30 % of uniform background, with that background and with a broad Gaussian instead; errors that are
 quoted at 1 / 1.3 of their size, between 0.2 and 1 from row to row, with and without factors that are fitted, and the
 spread of probabilities (plot.pit) of unseen rows from the smallest errors to the largest; rows of Student's t with
-three degrees of freedom, by one component with its tails and by Gaussian ones. Scores are of unseen rows.
+three degrees of freedom, by one component with its tails and by Gaussian ones. Scores are of unseen rows. Then rows
+that were cut, pygmmis on its own example, what one data set can say of a figure, and what "auto" chooses (minutes).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from scipy.stats import multivariate_t
 import xdeconv as xd
 from benchmarks.common.machine import about
 from benchmarks.common.results import describe, table, write_section
-from benchmarks.telescopes import selection
+from benchmarks.telescopes import choosing, selection, sureness
 
 BOX = xd.Uniform([0.0, 0.0], [10.0, 10.0])
 V = np.array([[[0.5, 0.2], [0.2, 0.4]], [[0.3, -0.1], [-0.1, 0.6]]])
@@ -31,10 +32,16 @@ FACTOR = 1.3
 SHAPE = np.array([[1.0, 0.5, 0.0], [0.5, 2.0, 0.3], [0.0, 0.3, 0.5]])
 
 
+def field(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """3,000 rows of two clusters in a background, and their noise."""
+    noise = np.random.default_rng(seed).uniform(0.05, 0.3, size=(3000, 2)) ** 2
+    return CLUSTERS.sample(3000, seed, noise=noise), noise
+
+
 def clusters(seed: int, background: xd.Uniform | xd.Mixture) -> tuple[float, np.ndarray]:
     """The weight of the background, and variances over the true ones (4,), of a fit to 3,000 rows."""
-    noise = np.random.default_rng(seed).uniform(0.05, 0.3, size=(3000, 2)) ** 2
-    found = xd.fit(CLUSTERS.sample(3000, seed, noise=noise), 2, noise=noise, background=background).mixture
+    X, noise = field(seed)
+    found = xd.fit(X, 2, noise=noise, background=background).mixture
     order = np.argsort(found.means[:, 0])
     return found.background_weight, (found.covariances[order] / V)[:, [0, 1], [0, 1]].ravel()
 
@@ -98,18 +105,34 @@ def main() -> None:
     """Print the tables, and write them where asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--only", choices=["beside", "selection"], help="one part of it")
-    parser.add_argument("--data-sets", type=int, default=50, help="for the coverage of errors of selected rows")
+    parser.add_argument("--only", choices=["beside", "selection", "sureness", "pygmmis", "choosing"], nargs="+",
+                        default=["beside", "selection", "sureness", "pygmmis"], help="some parts of it")  # fmt: skip
+    parser.add_argument("--data-sets", type=int, default=50, help="that tell how sure what is found is")
     parser.add_argument("--pygmmis", help="a Python that has pygmmis, to compare with")
     parser.add_argument("--sizes", type=int, nargs="+", default=[400, 4_000], help="rows to compare with pygmmis on")
     parser.add_argument("--write", action="store_true", help="write the tables to RESULTS.md")
     told = parser.parse_args()
-    if told.only != "selection":
-        report("Telescopes: backgrounds, errors and tails", beside(told.seeds), told.write)
-    if told.only != "beside":
-        parts = [selection.cuts(told.seeds), selection.three_dimensions(told.seeds), selection.coverage(told.data_sets)]
-        parts += [selection.against_pygmmis(told.pygmmis, told.sizes, told.seeds)] if told.pygmmis else []
-        report("Telescopes: rows that were selected", "\n\n".join(parts), told.write)
+    parts = {
+        "beside": ("backgrounds, errors and tails", lambda: beside(told.seeds)),
+        "selection": ("rows that were selected", lambda: selected(told.seeds, told.data_sets)),
+        "sureness": ("what one data set can say", lambda: sure(told.data_sets)),
+        "pygmmis": ("pygmmis on its own example",
+                    lambda: selection.against_pygmmis(told.pygmmis, told.sizes, told.seeds)),
+        "choosing": ("how many components", lambda: choosing.chosen(told.seeds)),
+    }  # fmt: skip
+    for name, (title, made) in parts.items():
+        if name in told.only and (name != "pygmmis" or told.pygmmis):
+            report(f"Telescopes: {title}", made(), told.write)
+
+
+def selected(seeds: int, data_sets: int) -> str:
+    """Tables of rows that were cut."""
+    return "\n\n".join([selection.cuts(seeds), selection.three_dimensions(seeds), selection.coverage(data_sets)])
+
+
+def sure(data_sets: int) -> str:
+    """Tables of what one data set can say of rows that were cut, and of clusters in a background."""
+    return sureness.cuts(selection.stars, data_sets) + "\n\n" + sureness.clusters(field, CLUSTERS, data_sets)
 
 
 def report(title: str, text: str, write: bool) -> None:
