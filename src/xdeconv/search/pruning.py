@@ -21,6 +21,9 @@ PASSES = 2  # EM passes between rounds
 STEPS = 2  # local EM steps of a merge, after one on some rows
 SCREEN_ROWS = 750  # at most, for that one
 PAIRS = 2  # merges tried for each component
+FEWEST = 1 / 16  # of the components that stay: so many go in one round at least
+JUDGES = 10_000  # rows that changes are judged on, or so many per component
+ROWS_EACH = 150
 
 Merges = dict[tuple[int, ...], Change]
 """Trials of merges, by the places of the components."""
@@ -28,20 +31,35 @@ Merges = dict[tuple[int, ...], Change]
 
 def pruned(parameters: Parameters, k: int, batch: Batch, aim: Aim = ANY, options: Options = DEFAULT) -> Parameters:
     """A mixture of k components made of more: the cheapest go, some at a time, with EM passes between."""
-    rows = kernels.for_groups(batch, parameters.d, options)
-    effort, merges = Effort(3 * STEPS, SCREEN_ROWS, 0, aim), Merges()
+    judges, share = _some(batch, max(JUDGES, ROWS_EACH * k))
+    rows, aim_of_some = kernels.for_groups(judges, parameters.d, options), aim.scaled(share)
+    effort, merges = Effort(3 * STEPS, SCREEN_ROWS, 0, aim_of_some), Merges()
     rng = np.random.default_rng(k)
     while parameters.k > k:
-        pool = Pool.of(parameters, rows, aim, options)
+        pool = Pool.of(parameters, rows, aim_of_some, options)
         pairs = pool.near_pairs(PAIRS)
         untried = [pair for pair in pairs if pair not in merges]
         merges |= {change.old: change for change in try_merges(untried, parameters, pool, effort, rng)}
         freed = [merges[pair] for pair in pairs] + removals(parameters, pool)
         near = _overlapping(pool)
-        chosen = cheapest(freed, pool, near, max(1, round(SHARE * (parameters.k - k))))
+        chosen = cheapest(freed, pool, near, _so_many(parameters.k - k, k))
         parameters = em_passes(without(parameters, chosen), batch, PASSES, aim, options)
         merges = _still_true(merges, chosen, near)
     return parameters
+
+
+def _so_many(extra: int, k: int) -> int:
+    """How many of the extra components go in one round."""
+    return min(extra, max(1, round(FEWEST * k), round(SHARE * extra)))
+
+
+def _some(batch: Batch, most: int) -> tuple[Batch, float]:
+    """At most so many rows, evenly spaced, and their share of all weight."""
+    step = -(-batch.n // most)
+    if step == 1:
+        return batch, 1.0
+    some = batch.rows(torch.arange(0, batch.n, step, device=batch.device))
+    return some, float(some.total_weight()) / float(batch.total_weight())
 
 
 def _overlapping(pool: Pool) -> np.ndarray:
