@@ -186,6 +186,24 @@ def test_a_shard_is_checked_when_it_is_first_read(path, tmp_path):
         rows(source)
 
 
+def test_a_dictionary_is_checked_with_every_part_of_a_shard(tmp_path, monkeypatch):
+    """It stands before the first record batch, and all others read it."""
+    monkeypatch.setattr("xdeconv.catalog.store.BATCH_ROWS", 100)
+    names = pa.array([["aaa", "bbb", "ccc"][i % 3] for i in range(300)]).dictionary_encode()
+    pq.write_table(pa.table({"x": np.arange(300.0), "name": names}), tmp_path / "rows.parquet")
+    store = prepare(tmp_path / "rows.parquet", tmp_path / "store")
+    table = open_table(store)
+    assert len(table.pieces) == 3
+    assert {*next(iter(table.read(table.pieces[2], ["name"]))).column("name").to_pylist()} == {"aaa", "bbb", "ccc"}
+    shard = store / "shard-000000.arrow"
+    content = shard.read_bytes()
+    assert content.count(b"aaabbbccc") == 1
+    shard.write_bytes(content.replace(b"aaabbbccc", b"aaazzzccc"))
+    table = open_table(store)
+    with pytest.raises(ReadError, match="its checksum is not the manifest's"):
+        list(table.read(table.pieces[2], ["name"]))
+
+
 def edited(store, change, sign=True):
     manifest = json.loads((store / "manifest.json").read_text())
     change(manifest)

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
+import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 
@@ -73,6 +75,17 @@ def test_a_table_without_rows_has_its_columns(tmp_path):
     empty = blocks(3)[0].slice(0, 0)
     assert writers.write_blocks(tmp_path / "a.parquet", [empty, empty]) == 0
     assert pq.read_table(tmp_path / "a.parquet").equals(pa.Table.from_batches([empty]))
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow", "csv"])
+def test_every_block_may_have_a_dictionary_of_its_own(ending, tmp_path):
+    """As row groups of a Parquet file that pandas wrote have."""
+    path = tmp_path / f"a.{ending}"
+    each = [[f"band {i}", "band 9"] * 300 for i in range(3)]
+    some = [pa.record_batch({"band": pa.array(names).dictionary_encode()}) for names in each]
+    assert writers.write_blocks(path, some) == 1800
+    read = {"parquet": pq.read_table, "arrow": pa.feather.read_table, "csv": pa.csv.read_csv}[ending]
+    assert read(path)["band"].to_pylist() == [name for names in each for name in names]
 
 
 def test_what_another_library_reads_of_it(tmp_path):

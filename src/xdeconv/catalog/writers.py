@@ -57,12 +57,22 @@ def _write(name: str, path: Path, schema: pa.Schema, blocks: Iterator[pa.RecordB
         _write_parquet(path, schema, blocks)
         return
     if name.endswith((".arrow", ".feather")):
-        with pa.ipc.new_file(str(path), schema) as writer:
-            _write_all(writer, blocks)
+        plain = _without_dictionaries(schema)
+        with pa.ipc.new_file(str(path), plain) as writer:
+            _write_all(writer, (block.cast(plain) for block in blocks))
         return
     gzipped = {"compression": "gzip"} if name.endswith(".gz") else {"compression": None}
     with pa.output_stream(str(path), **gzipped) as stream, pa.csv.CSVWriter(stream, schema) as writer:
         _write_all(writer, blocks)
+
+
+def _without_dictionaries(schema: pa.Schema) -> pa.Schema:
+    """A file of Arrow has one dictionary per column, and each row group of a Parquet file its own."""
+    import pyarrow as pa
+
+    coded = pa.types.is_dictionary
+    fields = [field.with_type(field.type.value_type) if coded(field.type) else field for field in schema]
+    return pa.schema(fields, schema.metadata)
 
 
 def _write_all(writer: Any, blocks: Iterator[pa.RecordBatch]) -> None:

@@ -45,10 +45,14 @@ class Checks:
 
 @dataclass(frozen=True)
 class StoreTable(Table):
-    """The record batches of all shards; the checksum of each is compared when it is first read."""
+    """The record batches of all shards; the checksum of each is compared when it is first read.
+
+    Of ``dictionaries`` that columns are coded by, all record batches of a shard read those in its first part.
+    """
 
     shards: ArrowFiles
     parts: Mapping[str, Sequence[Part]] = field(repr=False)
+    dictionaries: bool = False
     reading: Mapping[str, Any] = field(default_factory=dict)
     checks: Checks = field(default_factory=Checks, repr=False, compare=False)
 
@@ -72,8 +76,8 @@ class StoreTable(Table):
         """The blocks of a record batch."""
         last = len(self.parts[piece.file]) - 1
         if last:
-            self._check(piece.file, last)
-            self._check(piece.file, piece.index)
+            for number in (last, *([0] if self.dictionaries else []), piece.index):
+                self._check(piece.file, number)
         else:  # of version 1: whoever reads another piece of the shard waits
             with self.checks.lock:
                 self._check(piece.file, 0)
@@ -142,7 +146,8 @@ def _open_shards(folder: Path, manifest: dict[str, Any]) -> StoreTable:
     reading = manifest.get("reading", {})
     if not isinstance(reading, dict):
         raise ValueError("reading must be a table")
-    return StoreTable(ArrowFiles(str(folder), names, units, tuple(pieces)), parts, reading)
+    coded = any("dictionary<" in str(column.get("type")) for column in manifest["columns"])
+    return StoreTable(ArrowFiles(str(folder), names, units, tuple(pieces)), parts, coded, reading)
 
 
 def parts_of(shard: Mapping[str, Any], step: int) -> list[Part]:
