@@ -77,6 +77,14 @@ def test_a_table_without_rows_has_its_columns(tmp_path):
     assert pq.read_table(tmp_path / "a.parquet").equals(pa.Table.from_batches([empty]))
 
 
+def test_halves_are_written_as_others_can_read_them(tmp_path):
+    halves = pa.record_batch({"x": np.arange(5, dtype=np.float16), "y": np.arange(5.0)})
+    writers.write_blocks(tmp_path / "a.parquet", [halves])
+    group = pq.ParquetFile(tmp_path / "a.parquet").metadata.row_group(0)
+    assert ["BYTE_STREAM_SPLIT" in group.column(i).encodings for i in range(2)] == [False, True]
+    assert pq.read_table(tmp_path / "a.parquet")["x"].to_pylist() == [0.0, 1.0, 2.0, 3.0, 4.0]
+
+
 @pytest.mark.parametrize("ending", ["parquet", "arrow", "csv"])
 def test_every_block_may_have_a_dictionary_of_its_own(ending, tmp_path):
     """As row groups of a Parquet file that pandas wrote have."""
