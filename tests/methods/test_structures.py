@@ -240,13 +240,30 @@ def test_what_is_not_a_choice_is_refused(choice):
         Fixed(**choice)
 
 
+@pytest.mark.parametrize(
+    ("mask", "words"),
+    [
+        (np.zeros((64, 20)), r"float64 of shape \(64, 20\)"),
+        (np.zeros((64, 20, 1), bool), r"bool of shape \(64, 20, 1\)"),
+        ([[True] * 20, [True] * 19], "lines of different lengths"),
+    ],
+)
+def test_a_mask_that_is_none_is_described_and_not_repeated(mask, words):
+    """A mask of 64 components in 20 dimensions was printed number by number."""
+    with pytest.raises(ValueError, match=words) as refused:
+        Fixed(means=mask)
+    assert len(str(refused.value)) < 200
+
+
 # What cannot be
 
 
 def test_a_rank_must_lie_below_the_dimensions():
     with pytest.raises(ValueError, match=r"LowRank\(5\) needs more than 5 dimensions and there are 5"):
         EM(covariance=LowRank(5)).init(mixture_of(CORRELATED))
-    for rank in (0, 1.5, True):
+    assert LowRank(np.int64(2)) == LowRank(2)  # as in: for rank in np.arange(1, 4)
+    assert type(LowRank(np.int64(2)).rank) is int
+    for rank in (0, 1.5, True, np.bool_(True), np.int64(0), np.float64(2.0)):
         with pytest.raises(ValueError, match="whole number of at least 1"):
             LowRank(rank)
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from .prior import Prior
 
+SHOWN = 8  # numbers that a message repeats
 Choice = bool | Sequence[bool] | Sequence[int] | Sequence[Sequence[bool]]
 
 
@@ -174,6 +175,13 @@ def share_among_free(weights: Tensor, held: Tensor, fixed: Tensor) -> Tensor:
     return torch.where(fixed, held, torch.where(total > 0, free * left / total, free))
 
 
+def _shown(choice: Any, values: np.ndarray) -> str:
+    """A choice in a message: what many numbers are, in place of them all."""
+    if values.size > SHOWN:
+        return f"{values.dtype} of shape {values.shape}"
+    return repr(choice) if values.dtype != object else "lines of different lengths"
+
+
 def _plain(choice: Any, what: str) -> Choice:
     """A choice as it can be compared and written down: a bool, or tuples of bool or int."""
     if isinstance(choice, (bool, np.bool_)):
@@ -188,5 +196,5 @@ def _plain(choice: Any, what: str) -> Choice:
     if values.ndim not in shapes or values.dtype.kind not in "biu" or (values.ndim == 2 and values.dtype != bool):
         more = ", or (k, d) booleans" if what == "means" else ""
         raise ValueError(f"Fixed({what}=...) must be True, one boolean per component, indices of components{more}; "
-                         f"got {choice!r}")  # fmt: skip
+                         f"got {_shown(choice, values)}")  # fmt: skip
     return tuple(tuple(line) for line in values.tolist()) if values.ndim == 2 else tuple(values.tolist())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -34,7 +35,10 @@ class LowRank(Structure):
     rank: int
 
     def __post_init__(self) -> None:
-        if isinstance(self.rank, bool) or not isinstance(self.rank, int) or self.rank < 1:
+        whole = isinstance(self.rank, Integral) and not isinstance(self.rank, bool)  # NumPy's are Integral, too
+        if whole:
+            object.__setattr__(self, "rank", int(self.rank))
+        if not whole or self.rank < 1:
             raise ValueError(f"the rank of xd.LowRank(rank) must be a whole number of at least 1, got {self.rank!r}")
 
     @property
