@@ -66,9 +66,26 @@ def test_certainty_counts_rows_that_observe_a_coordinate_with_an_error():
     np.testing.assert_allclose(stats.certainty, [2 * 8.0, 2 * 6.0])
 
 
-def test_many_dimensions_fall_back_to_the_reference_and_say_so(caplog):
-    p = problem(n=20, k=2, d=17, noise="diagonal", seed=4)
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("kind", [{}, {"missing": 0.3}, {"noise": "diagonal"}, {"noise": "diagonal", "missing": 0.9}])
+@pytest.mark.parametrize("d", [16, 17, 18, 19, 33, 63, 128])
+def test_many_dimensions_equal_the_reference(d, kind, dtype, caplog):
+    p = problem(n=21, k=3, d=d, weight=True, seed=d, **kind)
+    batch = p.batch(dtype=dtype)
+    truth = kernels.accumulate_slopes(*p.parameters(), batch.to(dtype=torch.float64), REFERENCE)
+    for options in (Options(backend="cpu"), Options(backend="cpu", skip=False)):
+        ours = kernels.accumulate_slopes(*p.parameters(), batch, options)
+        for name in ("slopes", "packed"):
+            right = getattr(truth, name)
+            error = float((getattr(ours, name) - right).abs().max())
+            assert error <= TOLERANCE[dtype] * max(batch.n, float(right.abs().max()))
+    assert "slower reference" not in caplog.text
+
+
+def test_projections_of_many_dimensions_fall_back_to_the_reference_and_say_so(caplog):
+    p = problem(n=20, k=2, d=17, p=18, projection="dense", noise="diagonal", seed=4)
     ours = kernels.accumulate_slopes(*p.parameters(), p.batch())
-    assert "have no fast kernel for 17 dimensions" in caplog.text
+    assert "have no fast kernel for projections of 18 dimensions" in caplog.text
     truth = kernels.accumulate_slopes(*p.parameters(), p.batch(), REFERENCE)
     torch.testing.assert_close(ours.packed, truth.packed, rtol=0, atol=1e-8)

@@ -59,8 +59,8 @@ def refuses_slopes(batch: Batch, d: int) -> str | None:
     """Why derivatives by errors cannot be summed here, or None."""
     from .blocks import Blocked
 
-    if isinstance(_kind(batch, d), Blocked):
-        return f"fitted factors on errors have no fast kernel for {max(batch.p, d)} dimensions"
+    if batch.projection is not None and isinstance(_kind(batch, d), Blocked):
+        return f"fitted factors on errors have no fast kernel for projections of {max(batch.p, d)} dimensions"
     return None
 
 
@@ -72,7 +72,7 @@ def accumulate_slopes(
 
     run = _Run(log_weights, means, covariances, batch, SUMS, options.skip, slopes=True)
     sums, totals = run.chunks()
-    slopes = torch.from_numpy(sums[:, run.kind.offset + 1 :].sum(0))
+    slopes = torch.from_numpy(run.kind.slopes_of(sums))
     return _stats(totals, sums, run.whitening, run.kind), slopes
 
 

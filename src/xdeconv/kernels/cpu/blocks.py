@@ -7,7 +7,7 @@ the diagonal block, BLOCK numbers (a, b). A product of two panels reads both fro
     row        x | S in panels, variances, or nothing | R in panels
     component  m | V or L^-1 in panels (with a projection V as full panels) | log alpha (- log |L|)
                | half the log pivots of V: the sum of those after the leading ones, then each
-    sums       q | g | G in panels
+    sums       q | g | G in panels | slopes, where they are asked for
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ class Blocked(Kind):
 
     @property
     def code(self) -> str:
-        return f"{self.noise} {self.projected:d} {self.missing:d} {self.bits} {BLOCK} {PART_BYTES}"
+        return f"{self.noise} {self.projected:d} {self.missing:d} {self.bits} {BLOCK} {PART_BYTES} {self.slopes:d}"
 
     @staticmethod
     def parse(code: str) -> Blocked:
-        noise, projected, missing, bits, *_ = code.split()
-        return Blocked(1, 1, noise, projected == "1", missing == "1", int(bits))
+        noise, projected, missing, bits, *_, slopes = code.split()
+        return Blocked(1, 1, noise, projected == "1", missing == "1", int(bits), slopes == "1")
 
     @property
     def latent(self) -> int:
@@ -110,7 +110,12 @@ class Blocked(Kind):
 
     @property
     def sums(self) -> int:
-        return -(-(1 + self.latent + triangle(blocks(self.d))) // self.width) * self.width
+        used = self._before_slopes + self.seen * self.slopes
+        return -(-used // self.width) * self.width
+
+    @property
+    def _before_slopes(self) -> int:
+        return 1 + self.latent + triangle(blocks(self.d))
 
     @property
     def leading(self) -> int:
@@ -176,6 +181,11 @@ class Blocked(Kind):
         first = 1 + self.latent
         G = sums[:, first : first + triangle(blocks(self.d))][:, panel_places(self.d)]
         return sums[:, :1], sums[:, first - self.d : first], G
+
+    def slopes_of(self, sums: np.ndarray) -> np.ndarray:
+        """Slopes (p,) of all components."""
+        end = self._before_slopes + self.seen
+        return sums[:, end - self.p : end].sum(0)
 
 
 def panel_place(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -78,6 +78,10 @@ class Kind(ABC):
     def unpacked(self, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """q (k, 1), g (k, d) and packed triangles of G."""
 
+    @abstractmethod
+    def slopes_of(self, sums: np.ndarray) -> np.ndarray:
+        """Slopes (p,) of all components, of a kind with slopes."""
+
     @property
     def plain(self) -> Unrolled:
         """The kind of a step that depends on the number type alone."""
@@ -165,3 +169,7 @@ class Unrolled(Kind):
     def unpacked(self, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """q (k, 1), g (k, d) and packed triangles of G."""
         return sums[:, :1], sums[:, 1 : 1 + self.d], sums[:, 1 + self.d : self.offset + 1]
+
+    def slopes_of(self, sums: np.ndarray) -> np.ndarray:
+        """Slopes (p,) of all components."""
+        return sums[:, self.offset + 1 :].sum(0)

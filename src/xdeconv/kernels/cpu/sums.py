@@ -26,7 +26,7 @@ def sums_of_rows(emit: Writer, rows: Any, groups: Any, component: Any, joint: An
         r = emit.load(emit.at(joint, t, emit.width))
         emit.store(emit.load(totals) + r, totals)
         _solve_columns(emit, pair, row)
-        _add_sums(emit, r)
+        _add_sums(emit, r, row)
     emit.add_totals(totals, sums)
     return None
 
@@ -105,7 +105,7 @@ def _right_side(emit: Writer, row: Any, i: Any, j: Any) -> Tile:
     return {(r, s): entry * observed[r] for (r, s), entry in R.items()}
 
 
-def _add_sums(emit: Writer, r: Lanes) -> None:
+def _add_sums(emit: Writer, r: Lanes, row: Any) -> None:
     """Add r w and r (w w^T - A^T A) to the sums."""
     totals = emit.plus(_totals(emit), emit.width * emit.size)
     G = emit.at(totals, emit.header["latent"], emit.width)
@@ -116,12 +116,12 @@ def _add_sums(emit: Writer, r: Lanes) -> None:
         for s in SIDE:
             emit.store(emit.load(place, s * emit.width) + rw[s], place, s * emit.width)
         with emit.range(ADDRESS(0), i) as j:
-            _add_tile(emit, r, rw, G, i, j, SQUARE)
-        _add_tile(emit, r, rw, G, i, i, LOWER)
+            _add_tile(emit, r, row, rw, G, i, j, SQUARE)
+        _add_tile(emit, r, row, rw, G, i, i, LOWER)
 
 
 def _add_tile(
-    emit: Writer, r: Lanes, rw: list[Lanes], G: Any, i: Any, j: Any, entries: Sequence[tuple[int, int]]
+    emit: Writer, r: Lanes, row: Any, rw: list[Lanes], G: Any, i: Any, j: Any, entries: Sequence[tuple[int, int]]
 ) -> None:
     left = _columns(emit, i)
     right = left if i is j else _columns(emit, j)
@@ -135,3 +135,29 @@ def _add_tile(
     w = [emit.load(at, s * emit.width) for s in SIDE]
     old = panel.tile(start, entries)
     panel.store(start, {(a, b): old[a, b] + rw[a] * w[b] + r * minus_M[a, b] for a, b in entries})
+    if emit.kind.slopes:
+        slopes = emit.at(G, emit.times(emit.triangular(emit.blocks("latent")), BLOCK), emit.width)
+        _add_slopes(emit, row, slopes, i, j, {(a, b): rw[a] * w[b] + r * minus_M[a, b] for a, b in entries})
+
+
+def _add_slopes(emit: Writer, row: Any, slopes: Any, i: Any, j: Any, terms: Tile) -> None:
+    """Add the diagonal of S times r (w w^T - M), of which ``terms`` are one tile, to the slopes."""
+    noise = emit.at(row, emit.header["seen"], emit.group)
+    if emit.kind.noise == "diagonal":
+        if i is j:
+            at = emit.at(noise, emit.times(i, BLOCK), emit.group)
+            _add_lines(emit, slopes, i, [emit.load(at, s * emit.group) * terms[s, s] for s in SIDE])
+        return
+    S = emit.panel(noise, i, emit.group).tile(emit.times(j, BLOCK), list(terms))
+    products = {entry: S[entry] * term for entry, term in terms.items()}
+    lines = [sum((products[a, b] for b in SIDE if (a, b) in products), emit.zero) for a in SIDE]
+    columns = [sum((products[a, b] for a in SIDE if (a, b) in products and (i is not j or a != b)), emit.zero)
+               for b in SIDE]  # fmt: skip
+    _add_lines(emit, slopes, i, lines)
+    _add_lines(emit, slopes, j, columns)
+
+
+def _add_lines(emit: Writer, slopes: Any, block: Any, terms: Sequence[Lanes]) -> None:
+    at = emit.at(slopes, emit.times(block, BLOCK), emit.width)
+    for s, term in enumerate(terms):
+        emit.store(emit.load(at, s * emit.width) + term, at, s * emit.width)
