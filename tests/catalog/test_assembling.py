@@ -15,7 +15,7 @@ from tests.catalogues import arrow_table, gaia_like
 
 import xdeconv as xd
 from xdeconv.catalog import reading, stream
-from xdeconv.catalog.assembling import assemble
+from xdeconv.catalog.assembling import assemble, blank
 from xdeconv.catalog.bad_rows import bad_rows
 from xdeconv.catalog.latitudes import cosines
 from xdeconv.catalog.readers import numbers
@@ -51,7 +51,7 @@ def packed(S):
 
 
 @pytest.mark.parametrize("single", [False, True])
-@pytest.mark.parametrize("rows", [1, 511, 512, 513, 40_000])
+@pytest.mark.parametrize("rows", [1, 1023, 1024, 1025, 40_000])
 def test_the_kernel_is_the_dense_product(rows, single):
     columns = {name: np.asarray(c) for name, c in gaia_like(rows, missing=True).items()}
     recipe = xd.open(columns, COLUMNS).recipe
@@ -71,6 +71,20 @@ def test_the_kernel_is_the_dense_product(rows, single):
     seen = ~np.isnan(x).all(0)
     spans = np.stack([np.nanmin(x[:, seen], 0), np.nanmax(x[:, seen], 0)], 1)
     np.testing.assert_array_equal(found.spans[seen], spans)
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_rows_that_were_looked_at_are_assembled_to_the_same_bits(single):
+    columns = {name: np.asarray(c) for name, c in gaia_like(3000, missing=True).items()}
+    derived = {"m": "phot_g_mean_mag + 5 * log10(abs(parallax)) - 10"}
+    for words in ({"columns": COLUMNS}, {"columns": ["bp_rp", "m"], "derive": derived}):
+        recipe = xd.open(columns, **words).recipe
+        rooms = [[a.astype(np.float32 if single else np.float64) for a in blank(recipe, 3000)] for _ in range(2)]
+        looked = assemble(recipe, [columns], None, rooms[0])
+        known = assemble(recipe, [columns], None, rooms[1], look=False)
+        np.testing.assert_array_equal(looked.x, known.x)
+        np.testing.assert_array_equal(looked.noise, known.noise)
+        assert (looked.empty, looked.partial) == (known.empty, known.partial)
 
 
 def test_derived_features_have_slopes_of_each_row():
@@ -256,12 +270,12 @@ def test_bad_rows_are_looked_for_once(path, monkeypatch):
     source = opened(path)
     assembled = []
     real = reading.assemble
-    monkeypatch.setattr(reading, "assemble", lambda *a, **k: assembled.append(1) or real(*a, **k))
+    monkeypatch.setattr(reading, "assemble", lambda *a: assembled.append(a[5]) or real(*a))
     list(source.batches(0))
-    assert len(assembled) == 1 + 2 + 1  # all rows, two groups with a bad row exactly, and all that are left
+    assert assembled == [True, True, True, False]  # all, two groups with a bad row exactly, and all that are left
     assembled.clear()
     list(source.batches(0))
-    assert len(assembled) == 1
+    assert assembled == [False]
     assert source.notes == ("2 rows with impossible errors were dropped",)
 
 

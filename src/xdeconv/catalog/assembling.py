@@ -53,8 +53,12 @@ def assemble(
     frame: Frame | None = None,
     room: tuple[Array, Array] | None = None,
     start: int = 0,
+    look: bool = True,
 ) -> Assembled:
-    """The rows of all parts, from ``start`` on into ``room``. With a frame, they are in its coordinates."""
+    """The rows of all parts, from ``start`` on into ``room``. With a frame, they are in its coordinates.
+
+    Who does not ``look`` at them again, in two thirds of the time, learns nothing of doubtful rows and of spans.
+    """
     kind, p = recipe.kind, len(recipe.features)
     lengths = [len(next(iter(part.values()))) for part in parts]
     n = sum(lengths)
@@ -67,7 +71,7 @@ def assemble(
                 strip = recipe.evaluate({name: column[first : first + STRIP] for name, column in part.items()})
             except Inexact as problem:
                 raise problem.later(done + first) from problem
-            _strip(strip, kind, frame, x, noise, start, done + first, seen)
+            _strip(strip, kind, frame, x, noise, start, done + first, seen, look)
         done += length
     if kind == "shared" and n:
         noise[:, 0] = _constants(recipe, parts) / (1.0 if frame is None else frame.scale**2)
@@ -87,8 +91,9 @@ def _constants(recipe: Recipe, parts: Sequence[Columns]) -> Array:
 
 
 def _strip(
-    strip: Evaluated, kind: str, frame: Frame | None, x: Array, noise: Array, start: int, done: int, seen: _Seen
-) -> None:
+    strip: Evaluated, kind: str, frame: Frame | None, x: Array, noise: Array, start: int, done: int, seen: _Seen,
+    look: bool,
+) -> None:  # fmt: skip
     """A few rows into their places."""
     p, n = len(strip.x), len(strip.x[0])
     wires = _wired(tuple(map(tuple, strip.slopes)), tuple(strip.deviations), tuple(strip.correlations), kind)
@@ -99,7 +104,8 @@ def _strip(
     shift, scale = (np.zeros(p), np.ones(p)) if frame is None else (frame.shift, frame.scale)
     assemble_into(x.dtype == np.float32)(
         address, kinds, numbers, wires.sizes, wires.first, wires.source, wires.slope, wires.entries, wires.terms,
-        wires.pairs, shift, scale, LIMITS, start + done, n, x, noise, seen.doubtful[done:], seen.spans, seen.counts,
+        wires.pairs, shift, scale, LIMITS, start + done, n, look, x, noise, seen.doubtful[done:], seen.spans,
+        seen.counts,
     )  # fmt: skip
     del held  # the arrays must live until here
 

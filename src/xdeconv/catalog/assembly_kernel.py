@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 
 from ..system.keeping import inner, kept
 
-BLOCK = 512  # rows of a block
+BLOCK = 1024  # rows of a block
 SINGLE, DOUBLE, CONSTANT = 0, 1, 2  # kinds of lines
 SAME = -1  # a term of one source with itself. Else the number of the correlation between two sources
 NOWHERE = -1  # the place of an entry that no pivot is made of
@@ -66,6 +66,15 @@ def _value(v, shift, scale, m, x, low, high, count, doubt):  # type: ignore[no-u
 
 
 @inner
+def _moved(v, shift, scale, m, x, count):  # type: ignore[no-untyped-def]
+    """The same of a narrow column without a look at it; of wide ones it would save little."""
+    for i in range(m):
+        value = np.float64(v[i])
+        count[i] += 1 if value == value else 0
+        x[i] = (value - shift) / scale
+
+
+@inner
 def _part(sd, slope, m, x, out, uses, doubt):  # type: ignore[no-untyped-def]
     """Slope times deviation of a feature and a source, 0 where the value is missing; impossible errors are doubtful."""
     for i in range(m):
@@ -74,6 +83,14 @@ def _part(sd, slope, m, x, out, uses, doubt):  # type: ignore[no-untyped-def]
         uses[i] |= seen
         doubt[i] |= seen if not (width >= 0.0 and width < np.inf) else 0
         out[i] = slope * width if seen else 0.0
+
+
+@inner
+def _plain(sd, slope, m, x, out):  # type: ignore[no-untyped-def]
+    """The same without a look at it."""
+    for i in range(m):
+        width = np.float64(sd[i])
+        out[i] = slope * width if x[i] == x[i] else 0.0
 
 
 @inner
@@ -91,6 +108,25 @@ def _known(r, m, out, left, right, most, doubt):  # type: ignore[no-untyped-def]
         value = np.float64(r[i])
         doubt[i] |= left[i] & right[i] if not (np.abs(value) <= most) else 0
         out[i] = value if value == value else 0.0
+
+
+@inner
+def _there(r, m, out):  # type: ignore[no-untyped-def]
+    """The same without a look at it."""
+    for i in range(m):
+        value = np.float64(r[i])
+        out[i] = value if value == value else 0.0
+
+
+@inner
+def _entry(left, right, r, correlated, m, out):  # type: ignore[no-untyped-def]
+    """An entry of the covariances that is one product of two parts and their correlation, where it is to stay."""
+    if correlated:
+        for i in range(m):
+            out[i] = left[i] * right[i] * r[i]
+    else:
+        for i in range(m):
+            out[i] = left[i] * right[i]
 
 
 @inner
@@ -160,12 +196,13 @@ def _pivots(size, base, cov, roots, spare, m, slack, doubt):  # type: ignore[no-
 
 
 def _assemble(  # type: ignore[no-untyped-def]
-    address, kinds, numbers, sizes, first, source, slope, entries, terms, pairs, shift, scale, limits, start, n, x,
-    noise, doubtful, spans, counts,
+    address, kinds, numbers, sizes, first, source, slope, entries, terms, pairs, shift, scale, limits, start, n, look,
+    x, noise, doubtful, spans, counts,
 ):  # fmt: skip
     """n rows into x[:, start:] and noise[:, start:]; which are doubtful, spans of features, counts of rows.
 
-    The counts are of rows without any value, and of rows that miss one.
+    The counts are of rows without any value, and of rows that miss one. Where nobody is to look
+    at them again, what is said of doubtful rows and of spans means nothing.
     """
     p, sources, correlated, coupled = sizes[0], sizes[1], sizes[2], sizes[3]
     known = len(source)  # the number of the first line of correlations, and so on; parts come first
@@ -189,7 +226,9 @@ def _assemble(  # type: ignore[no-untyped-def]
         uses[:] = 0
         for a in range(p):
             values, lo, hi = x[a, at : at + m], _line(base, low + a), _line(base, high + a)
-            if kinds[a] == SINGLE:
+            if kinds[a] == SINGLE and not look:
+                _moved(_narrow(address[a], block), shift[a], scale[a], m, values, count)
+            elif kinds[a] == SINGLE:
                 _value(_narrow(address[a], block), shift[a], scale[a], m, values, lo, hi, count, doubt)
             elif kinds[a] == DOUBLE:
                 _value(_wide(address[a], block), shift[a], scale[a], m, values, lo, hi, count, doubt)
@@ -200,7 +239,9 @@ def _assemble(  # type: ignore[no-untyped-def]
                 sd, by, factor = p + source[s], slope[s], 1.0 / scale[a]
                 even = numbers[by] * factor if kinds[by] == CONSTANT else 1.0
                 part, use = _line(base, s), _whole(used, source[s])
-                if kinds[sd] == SINGLE:
+                if kinds[sd] == SINGLE and not look:
+                    _plain(_narrow(address[sd], block), even, m, values, part)
+                elif kinds[sd] == SINGLE:
                     _part(_narrow(address[sd], block), even, m, values, part, use, doubt)
                 elif kinds[sd] == DOUBLE:
                     _part(_wide(address[sd], block), even, m, values, part, use, doubt)
@@ -214,7 +255,9 @@ def _assemble(  # type: ignore[no-untyped-def]
         for c in range(correlated):
             left, right, r = _whole(used, pairs[c, 0]), _whole(used, pairs[c, 1]), p + sources + c
             out = _line(base, known + c)
-            if kinds[r] == SINGLE:
+            if kinds[r] == SINGLE and not look:
+                _there(_narrow(address[r], block), m, out)
+            elif kinds[r] == SINGLE:
                 _known(_narrow(address[r], block), m, out, left, right, limits[0], doubt)
             elif kinds[r] == DOUBLE:
                 _known(_wide(address[r], block), m, out, left, right, limits[0], doubt)
@@ -226,12 +269,18 @@ def _assemble(  # type: ignore[no-untyped-def]
             if here == there:
                 _fill(0.0, m, noise[e, at : at + m])
                 continue
+            if there - here == 1 and (place == NOWHERE or not look):
+                left, right, r = terms[here, 0], terms[here, 1], known + max(terms[here, 2], 0)
+                apart, at_once = terms[here, 2] != SAME, noise[e, at : at + m]
+                _entry(_line(base, left), _line(base, right), _line(base, r), apart, m, at_once)
+                continue
             out = _line(base, spare if place == NOWHERE else cov + place)
             for t in range(here, there):
                 r, apart = _line(base, known + max(terms[t, 2], 0)), terms[t, 2] != SAME
                 _term(_line(base, terms[t, 0]), _line(base, terms[t, 1]), r, apart, t > here, m, out)
             _store(out, m, noise[e, at : at + m])
-        _pivots(coupled, base, cov, roots, spare, m, limits[1], doubt)
+        if look:
+            _pivots(coupled, base, cov, roots, spare, m, limits[1], doubt)
         for i in range(m):
             doubtful[block + i] = doubt[i] != 0
             empty += 1 if count[i] == 0 else 0
@@ -250,6 +299,6 @@ def assemble_into(single: bool) -> Any:
     whole, table, floats = types.int64[::1], types.int64[:, ::1], types.float64[::1]
     signature = types.void(
         whole, whole, floats, whole, whole, whole, whole, table, table, table, floats, floats, floats, types.int64,
-        types.int64, kind[:, ::1], kind[:, ::1], types.boolean[::1], types.float64[:, ::1], whole,
+        types.int64, types.boolean, kind[:, ::1], kind[:, ::1], types.boolean[::1], types.float64[:, ::1], whole,
     )  # fmt: skip
     return kept(lambda keep: njit(signature, nogil=True, cache=keep, error_model="numpy")(_assemble))

@@ -158,12 +158,13 @@ class Reader:
 
     def looked_at(self, blocks: Blocks, place: Place | None = None) -> tuple[list[Block], Assembled]:
         """The blocks without bad rows, each looked at where nobody has yet, and assembled."""
-        made = self._assembled(blocks, place)
-        if all(block.checked for block in blocks):
+        look = not all(block.checked for block in blocks)
+        made = self._assembled(blocks, place, look)
+        if not look:
             return list(blocks), made
         good = self._judged(blocks, made)
         fewer = any(left.n != block.n for left, block in zip(good, blocks, strict=True))
-        return good, self._assembled(good, place) if fewer else made
+        return good, self._assembled(good, place, False) if fewer else made
 
     def _judged(self, blocks: Blocks, made: Assembled) -> list[Block]:
         known = (*self.recipe.features, *self.recipe.columns)
@@ -218,15 +219,16 @@ class Reader:
             return self._projected([self.clean(block) for block in blocks])
         return self.made(*self.looked_at(blocks, self.place))
 
-    def _assembled(self, blocks: Blocks, place: Place | None) -> Assembled:
+    def _assembled(self, blocks: Blocks, place: Place | None, look: bool) -> Assembled:
         room = self.room(sum(block.n for block in blocks), place)
-        return self._assemble(blocks, place.frame if place else None, room)
+        return self._assemble(blocks, place.frame if place else None, room, look=look)
 
     def _assemble(
-        self, blocks: Blocks, frame: Frame | None = None, room: tuple[Array, Array] | None = None, start: int = 0
-    ) -> Assembled:
+        self, blocks: Blocks, frame: Frame | None = None, room: tuple[Array, Array] | None = None, start: int = 0,
+        look: bool = True,
+    ) -> Assembled:  # fmt: skip
         try:
-            return assemble(self.recipe, [block.columns for block in blocks], frame, room, start)
+            return assemble(self.recipe, [block.columns for block in blocks], frame, room, start, look)
         except Inexact as problem:
             places = [(block.piece, row) for block in blocks for row in block.position.tolist()]
             piece, row = places[problem.row or 0]
@@ -265,7 +267,7 @@ class Reader:
     def fill(self, block: Block, room: tuple[Array, Array], start: int) -> Batch:
         """The rows of a block, checked, in their place in a room for all rows, as a batch that is a view of it."""
         frame = self.place.frame if self.place else None
-        made = self._assemble([block], frame, room, start)
+        made = self._assemble([block], frame, room, start, not block.checked)
         if not block.checked:
             self._judged([block], made)
         return self.made(
