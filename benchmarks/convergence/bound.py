@@ -29,5 +29,5 @@ def least_errors(truth: xd.Mixture, batch: Batch) -> np.ndarray:
     there = information(ArraySource(batch), parameters, L, None, Fixed())
     inverse = batch.n * torch.linalg.pinv(there.J, hermitian=True, rtol=ROUNDING)
     sandwich = Sandwich(there.chart, there.free, inverse, inverse.new_zeros(len(inverse), 0), 0.0)
-    errors = Errors(truth, (), sandwich, Gradients(truth, there.chart, there.free, L, Fixed(), PLAIN))
+    errors = Errors(truth, (), sandwich, Gradients(truth, there.chart, there.free, Fixed(), PLAIN))
     return np.concatenate([errors.weights, errors.means.ravel(), errors.covariances.ravel()])
