@@ -1,9 +1,9 @@
 """The least that errors of parameters can be, against its closed form."""
 
 import numpy as np
+from benchmarks.convergence.bound import least_errors
 
 import xdeconv as xd
-from benchmarks.convergence.bound import least_errors
 from xdeconv.rows.batch import Batch
 
 
