@@ -54,6 +54,7 @@ def test_components_in_groups(here, call):
     found = columns("m.parquet")
     assert list(found) == ["id", "p_cluster", "p_other"]
     np.testing.assert_allclose(found["p_cluster"] + found["p_other"], 1.0)
+    assert max(found["p_cluster"].max(), found["p_other"].max()) <= 1.0
     words = ("--group", "cluster=0", "--group", "field=2,1", "--keep", "x,id")
     assert call("members", "both.safetensors", "rows.parquet", "-o", "m.parquet", *words)[0] == 0
     found = columns("m.parquet")

@@ -105,7 +105,8 @@ def of_components(mixture: Mixture, chosen: dict[str, list[int]], place: dict[st
 
     def columns(batch: Batch, _: Any) -> dict[str, np.ndarray]:
         each = mixture.responsibilities(batch, **place)
-        probabilities = {f"p_{name}": each[:, components].sum(axis=1) for name, components in chosen.items()}
+        shares = {name: each[:, components].sum(axis=1) for name, components in chosen.items()}
+        probabilities = {f"p_{name}": share.clip(max=1.0) for name, share in shares.items()}  # not 1 + 2e-16
         if mixture.background is not None:
             probabilities["p_background"] = mixture.background_probability(batch, **place)
         return probabilities
