@@ -62,3 +62,36 @@ def test_the_weight_of_a_background_has_an_error_too(tmp_path, monkeypatch, call
     assert float(value) == pytest.approx(0.5, abs=0.1)
     assert 0.01 < float(error) < 0.05
     assert "background" in Path("draws.csv").read_text().splitlines()[0]
+
+
+@pytest.fixture
+def cut(tmp_path, monkeypatch):
+    """Two Gaussians of which only rows above 1.5 are left, and 30 % of a uniform background."""
+    truth = xd.Mixture([0.7, 0.3], [[2.0], [6.0]], [[[0.4]], [[0.5]]], background=xd.Uniform([-5], [15]),
+                       background_weight=0.3)  # fmt: skip
+    error = np.full((2000, 1), 0.3)
+    X = truth.sample(2000, 0, error=error)
+    kept = X[:, 0] > 1.5
+    pq.write_table(pa.table({"x": X[kept, 0], "x_error": error[kept, 0]}), tmp_path / "rows.parquet")
+    monkeypatch.chdir(tmp_path)
+    return X[kept], error[kept]
+
+
+@pytest.mark.slow
+def test_a_number_of_components_is_chosen_beside_what_fit_knows(cut, call):
+    X, error = cut
+    words = ("select", "rows.parquet", "-c", "x", "-k", "1,2", "--criterion", "bic", "--selection", "x > 1.5")
+    code, out, err = call(*words, "--background", "x=-5:15", "--model", "best.safetensors")
+    assert code == 0, err
+    known = {"background": xd.Uniform([-5], [15]), "selection": xd.Cut("x", above=1.5)}
+    expected = xd.select(X, [1, 2], "bic", error=error, labels=["x"], **known)
+    told = [line.split()[:3] for line in out.strip().splitlines()]  # without seconds
+    assert told == [line.split()[:3] for line in str(expected).splitlines()]
+    told = call("info", "best.safetensors")[1]
+    assert "selection: x > 1.5" in told
+    assert "background:" in told
+    code, _, err = call(*words, "--tails", "nu")
+    assert code == 2
+    assert "'nu' is neither fit nor a number of degrees of freedom from 0.5 to 1000" in err
+    call("select", "rows.parquet", "-c", "x", "-k", "1", "--criterion", "bic", "--model", "one.safetensors")
+    assert call("info", "one.safetensors")[1].startswith("mixture of 1 Gaussian in 1 dimension\n")

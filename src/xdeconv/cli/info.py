@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..system.text import counted
 from .app import app, tell
 from .tables import aligned, names_of, summary
 
@@ -44,7 +45,7 @@ def info(
 def model_lines(mixture: Mixture, most: int = 20) -> list[str]:
     """What a model is, its components, where it comes from, and how it was fitted."""
     meta: dict[str, Any] = dict(mixture.meta or {})
-    lines = [f"mixture of {mixture.k} Gaussians in {mixture.d} dimensions", *summary(mixture)]
+    lines = [f"mixture of {counted(mixture.k, 'Gaussian')} in {counted(mixture.d, 'dimension')}", *summary(mixture)]
     if mixture.tails is not None:
         lines.append(f"tails: Student's t, nu = {mixture.tails.nu:.4g}{' (fitted)' * mixture.tails.fitted}")
     if mixture.inflation is not None:

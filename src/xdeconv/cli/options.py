@@ -312,12 +312,13 @@ def selection(texts: Sequence[str] | None) -> Any:
 
 def tails(text: str | None) -> Any:
     """The tails that --tails names: fit, or a number of degrees of freedom."""
-    from ..mixture.tails import StudentT
+    from ..mixture.tails import LEAST, MOST, StudentT
 
     try:
         return None if text is None else StudentT() if text == "fit" else StudentT(float(text))
-    except ValueError as problem:
-        raise typer.BadParameter(f"{text!r} is neither fit nor a nu: {problem}", param_hint="--tails") from None
+    except ValueError:
+        why = f"{text!r} is neither fit nor a number of degrees of freedom from {LEAST:g} to {MOST:g}"
+        raise typer.BadParameter(why, param_hint="--tails") from None
 
 
 def em(w: float) -> EM:

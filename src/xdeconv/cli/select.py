@@ -69,6 +69,10 @@ def select(
     offset: options.Offset = None,
     inflate: options.Inflate = None,
     preset: options.Preset = None,
+    background: options.Background = None,
+    tails: options.Tails = None,
+    inflation: options.Inflation = None,
+    selection: options.Selection = None,
     weight: options.Weight = None,
     bad_rows: options.BadRows = "refuse",
     skip_bad_files: options.SkipBadFiles = False,
@@ -81,19 +85,22 @@ def select(
     Scores are compared row by row: the table and the curve have the difference to the best and its standard error.
     """
     sizes = None if components is None else numbers(components)
-    refuse_targets(output, chosen_model, results, [*data, config], force)
+    refuse_targets(output, chosen_model, results, [*data, config, options.model_of(background)], force)
     arguments = options.opening(
         columns, error, unit, derive=derive, offset=offset, inflate=inflate, preset=preset, weight=weight,
         correlation=correlation, error_pattern=error_pattern, correlation_pattern=correlation_pattern,
     )  # fmt: skip
     source = options.open_data(data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
     say(source.describe())
-    from ..studies import _select as selection
+    from ..studies import _select as studies
 
     settings: dict[str, Any] = {"moves": moves, "epochs": epochs, "restarts": restarts, "tol": tol, "device": device,
                                 "dtype": dtype, "covariance": covariance}  # fmt: skip
     settings |= {"method": worded("em", prior)} if prior > 0 else {}
-    choice = selection.select(
+    beside = {"background": options.background(background, source.labels), "tails": options.tails(tails),
+              "inflation": options.inflation(inflation), "selection": options.selection(selection)}  # fmt: skip
+    settings |= {name: value for name, value in beside.items() if value is not None}
+    choice = studies.select(
         source, sizes, criterion, rule=rule, folds=folds, validation=validation, seed=seed, results=results,
         verbose=True, **settings,
     )  # fmt: skip
@@ -101,7 +108,8 @@ def select(
     draw(choice, output)
     if chosen_model is not None and choice.result is not None:
         remembered = {"where": where, "data": list(data),
-                      "options": {"components": choice.best, "criterion": choice.criterion, "seed": seed}}  # fmt: skip
+                      "options": {"components": choice.best, "criterion": choice.criterion, "seed": seed}
+                      | {name: str(value) for name, value in beside.items() if value is not None}}  # fmt: skip
         save(choice.result, chosen_model, remembered, source.notes)
         say(f"{choice.best} components: {chosen_model}")
     if choice.interrupted:
