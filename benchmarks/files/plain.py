@@ -1,9 +1,11 @@
 """Plain readers: the columns that are needed, all of them in memory at the end, as users of each library read them.
 
-There are two yardsticks. What a library gives by itself is a table of Arrow's for Parquet, Arrow IPC and CSV, and NumPy
-arrays for FITS, HDF5 and .npy. :func:`as_arrays` makes NumPy arrays of the former too, with NaN for what is missing,
-as anybody needs who computes with them. By itself an Arrow IPC file is copied to memory and nothing is looked at:
-of that format the second yardstick is the fair one. No file is memory-mapped but FITS, whose columns are then copied.
+There are three yardsticks. What a library gives by itself is a table of Arrow's for Parquet, Arrow IPC and CSV, and
+NumPy arrays for FITS, HDF5 and .npy. :func:`as_arrays` makes NumPy arrays of the former too, with NaN for what is
+missing, as anybody needs who computes with them. By itself an Arrow IPC file is copied to memory and nothing is looked
+at, and so are the arrays of HDF5 and .npy. :func:`summed` adds up each column, so that every value was looked at once,
+as whoever checks rows must: of formats whose bytes are only copied it is the fair yardstick. No file is memory-mapped
+but FITS, whose columns are then copied.
 """
 
 from __future__ import annotations
@@ -59,3 +61,13 @@ def read_npy(path: Path, columns: list[str]) -> Any:
 def as_arrays(table: Any) -> Any:
     """The columns as NumPy arrays with NaN for what is missing, which some readers give at once."""
     return table if isinstance(table, dict) else {name: table.column(name).to_numpy() for name in table.column_names}
+
+
+def summed(table: Any) -> float:
+    """The sum of all columns, for which each value is looked at."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    if isinstance(table, dict):
+        return sum(float(np.add.reduce(column, dtype=np.float64)) for column in table.values())
+    return sum(float(pc.sum(table.column(name)).as_py() or 0) for name in table.column_names)
