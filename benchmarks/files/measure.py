@@ -88,7 +88,7 @@ def formats(folder: Path, rows: int, rounds: int) -> str:
     said = ("Ratios are of core-seconds but for the last. The plain reader holds the columns in memory as its library "
             "gives them: Arrow tables of Parquet, Arrow IPC and CSV, arrays of the others. With NumPy columns, nulls "
             "of tables become NaN too. Of Arrow IPC, HDF5 and .npy the plain reader copies bytes and looks at none: "
-            "what adds up every column, and so looks at each value, is what these are to be compared with.")  # fmt: skip
+            "what adds up every column, and so looks at each value, is what they are to be compared with.")  # fmt: skip
     return said + "\n\n" + results.table(head, lines)
 
 
