@@ -224,6 +224,16 @@ def test_rows_of_almost_no_chance_are_named():
     assert any("too little to be corrected for" in note and note.startswith("row ") for note in result.notes)
 
 
+@pytest.mark.slow
+def test_no_component_leaves_for_where_nothing_is_kept():
+    """The likelihood of these 220 rows rises without end as one does, a thousandth of a nat for each tenth of P."""
+    rows = example(3, 400, 0.3)
+    rows = rows[box_with_hole(rows)]
+    result = xd.fit(rows, 3, error=[0.5, 0.5], background=FIELD, selection=box_with_hole)
+    assert result.converged
+    assert result.mixture.kept_probability(rows[:1], error=[0.5, 0.5])[0] > 1e-4
+
+
 REFUSED = {
     r"row 2 .*would not have been kept": {"selection": xd.Cut(0, above=0.35)},
     "between 0 and 1": {"selection": lambda X: X[:, 0] * np.nan},

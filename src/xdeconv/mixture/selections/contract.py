@@ -9,6 +9,9 @@ alpha_j P_ij the part of P_i that component j makes, the rows that a survey woul
 alpha_j P_ij / P_i, and the derivatives of log P_i are the mean of those of log p over the rows kept. So the sums that
 methods learn from are those of the rows less those of the rows kept, in the mean, plus 1 / P_i rows of the mixture
 itself, which have q = alpha and g = G = 0: the rows that were rejected are back, and methods stay as they are.
+
+P_i is taken as 1e-9 more than it is. Of few rows, the likelihood may rise without end, by some thousandths of a nat for
+each tenth of P, as a component leaves for where nothing is kept and only its tail is seen: so it has a maximum.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ from ..matrices import square_root
 Array = np.ndarray
 TRIES = 10_000
 FEWEST = 1 << 15  # draws of a batch
-MOST = 1e6  # rows that were rejected, for one that was kept, as far as EM is told
+FLOOR = 1e-9  # that is added to chances
 
 
 class Population(NamedTuple):
@@ -291,11 +294,12 @@ class Chances(ABC):
         """
         kept = self.kept(population, batch)
         w = torch.ones_like(kept.log_chance) if batch.weight is None else batch.weight.double()
-        back = (w * (-kept.log_chance).exp().clamp(max=MOST)).sum()
+        back = (w * (-kept.log_chance).exp()).sum()
         loglik = stats.loglik + (w * (kept.log_kept - kept.log_chance)).sum()
         q = stats.q + population.parameters.log_weights.exp() * back - kept.q
-        parts = [back[None], loglik[None], q, (stats.g - kept.g).flatten(), (stats.G - kept.G).flatten()]
-        unseen = (back - stats.rows)[None]
+        rows = (1 + FLOOR) * back
+        parts = [rows[None], loglik[None], q, (stats.g - kept.g).flatten(), (stats.G - kept.G).flatten()]
+        unseen = (rows - stats.rows)[None]
         return replace(stats, packed=torch.cat([*parts, unseen]), unseen=True)
 
 

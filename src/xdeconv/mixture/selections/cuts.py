@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ...rows.batch import Batch
 from ..background import Background, Rows, Uniform
-from .contract import Array, Chances, Kept, Population, Selecting, standard_errors
+from .contract import FLOOR, Array, Chances, Kept, Population, Selecting, standard_errors
 from .intervals import Box, box
 
 SUFFIX = "_over_error"
@@ -172,7 +172,8 @@ class Cuts(Selecting, Chances):
 
     def log_chance(self, population: Population, batch: Batch) -> Tensor:
         """log P (n,), float64."""
-        return torch.cat([self._of(population, rows)[1] for rows in batch.chunks(_rows(population))]).expand(batch.n)
+        parts = [_floored(self._of(population, rows)[1]) for rows in batch.chunks(_rows(population))]
+        return torch.cat(parts).expand(batch.n)
 
     def kept(self, population: Population, batch: Batch) -> Kept:
         """What these cuts keep of rows like these."""
@@ -183,6 +184,7 @@ class Cuts(Selecting, Chances):
         logs = []
         for rows in batch.chunks(_rows(population)):
             inside, log_chance = self._of(population, rows)
+            log_chance = _floored(log_chance)
             w = (
                 torch.ones(rows.n, dtype=torch.float64, device=rows.device)
                 if rows.weight is None
@@ -223,6 +225,10 @@ class Cuts(Selecting, Chances):
         ends = torch.tensor([background.low, background.high], dtype=torch.float64, device=batch.device)[:, where]
         inside = _below(high, ends, sd) - _below(low, ends, sd)
         return inside.clamp(min=SMALLEST).log().sum(1)
+
+
+def _floored(log_chance: Tensor) -> Tensor:
+    return (log_chance.exp() + FLOOR).log()
 
 
 def _below(edge: Tensor, ends: Tensor, sd: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from ...kernels.parameters import Parameters
 from ...rows.batch import Batch
 from ...system.checksums import checksum
 from ..background import Background, Uniform
-from .contract import FEWEST, Chances, Kept, Population
+from .contract import FEWEST, FLOOR, Chances, Kept, Population
 from .like_rows import SMALLEST, Groups, grouped, places, smoothed
 from .nodes import integrals
 
@@ -196,7 +196,7 @@ def _alone(draws: Draws, population: Population, w: Tensor) -> Kept:
         y = _ratios(draws, population)
         both = kernels.accumulate(*population.parameters, replace(draws.rows, weight=y))
         inside, sums = y.sum(), (both.q, both.g, both.G)
-    inside = inside.clamp(min=SMALLEST)
+    inside = inside + FLOOR * draws.total
     each = w.sum() / inside
     return Kept((inside / draws.total).log().expand(len(w)), draws.log_kept, *(each * part for part in sums))
 

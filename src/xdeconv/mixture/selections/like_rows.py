@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ...rows.batch import Batch
+from .contract import FLOOR
 
 GROUP_DRAWS = 1 << 11  # of a group, at least: quasi-random ones, so that P is then known to 0.5 % of itself
 LEAST = 0.2  # of the mean of a group, that a row's chance may fall to
@@ -38,7 +39,7 @@ def smoothed(groups: Groups, y: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
     count = there.sum(1, keepdim=True)
     floor = LEAST * inside.sum(1, keepdim=True) / count
     low = line < floor
-    chance = torch.where(low, floor, line).clamp(min=SMALLEST)
+    chance = torch.where(low, floor, line) + FLOOR
     pull = torch.where(there, w[rows] / chance, 0.0)
     back = (F @ torch.linalg.solve(A, F.mT @ torch.where(low, 0.0, pull)[..., None]))[..., 0]
     back = back + LEAST / count * torch.where(low, pull, 0.0).sum(1, keepdim=True)
