@@ -1,4 +1,4 @@
-"""Compiled arithmetic of updates, against its definition."""
+"""Arithmetic of updates in NumPy, against its definition."""
 
 import numpy as np
 import pytest
@@ -92,3 +92,18 @@ def test_the_gradient_on_relative_factors_is_that_of_autograd():
     (V * G / 2).sum().backward()
     torch.testing.assert_close(covariances_at(B, entries, least), V.detach())
     torch.testing.assert_close(gradient_at(B, entries, least, G), entries.grad)
+
+
+def test_what_fails_is_nan_without_a_warning():
+    k, d = 2, 3
+    V = torch.eye(d, dtype=torch.float64).expand(k, d, d).clone()
+    V[1, 0, 0] = torch.inf
+    delta, moved = step_of(V, torch.ones(k, dtype=torch.float64), V[:, 0], V)
+    assert moved[0].isfinite().all()
+    assert delta[0].isfinite().all()
+    assert not moved[1].isfinite().all()
+    entries, least = torch.full((k, 6), 800.0, dtype=torch.float64), torch.zeros(k, d, dtype=torch.float64)
+    assert not covariances_at(V, entries, least).isfinite().any()
+    assert not gradient_at(V, entries, least, V).isfinite().all()
+    nothing = torch.zeros(1, 4, dtype=torch.float64)  # no curvature was seen along this step
+    assert direction_of(torch.ones(4, dtype=torch.float64), nothing, nothing).isnan().all()

@@ -1,85 +1,38 @@
-"""EM's step of each component, compiled: torch takes thirty calls for what is microseconds of arithmetic."""
+"""EM's step of each component in NumPy: a call of torch costs more than what it computes here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
-
 import numpy as np
 import torch
-from numba import types
 from torch import Tensor
-
-from ..system.keeping import compiled_loop
-from .small import copy, factored, times, transpose
 
 ROUNDING = 2.0**-51
 
 
 def takes(V: Tensor) -> bool:
-    """Whether covariances are where and what the compiled step reads."""
+    """Whether covariances are where and what NumPy reads."""
     return V.device.type == "cpu" and V.dtype == torch.float64
 
 
+@np.errstate(all="ignore")  # NaN is what tells of failure
 def step_of(V: Tensor, share: Tensor, g: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
     """Shifts (k, d) of means and covariances (k, d, d) after a step, as ``methods.em.moved_in_frame`` defines them."""
-    delta, moved = torch.empty_like(g), torch.empty_like(V, memory_format=torch.contiguous_format)
-    _compiled()(*(t.contiguous().numpy() for t in (V, share, g, G)), delta.numpy(), moved.numpy())
-    return delta, moved
+    old, s, pull, eye = V.numpy(), share.numpy()[:, None, None], G.numpy(), np.eye(V.shape[-1])
+    L, sound = _factors(old)
+    singular = not sound.all()
+    frame, core = (np.where(sound, L, old), np.where(sound, eye, old)) if singular else (L, eye)
+    u = s * (frame.mT @ g.numpy()[:, :, None])
+    middle = core + s * (frame.mT @ (pull @ frame)) - u * u.mT
+    lost = ~_factors(middle)[1] & sound
+    if lost.any():
+        terms = (s * (abs(frame.mT) @ (abs(pull) @ abs(frame)))).trace(axis1=1, axis2=2)[:, None, None]
+        middle = middle + np.where(lost, ROUNDING * (1 + terms + u.mT @ u), 0.0) * eye
+    factor = np.where(sound, L, eye) if singular else L
+    delta, moved = (factor @ u)[:, :, 0], factor @ middle @ factor.mT
+    return torch.from_numpy(delta), torch.from_numpy(np.where(s > 0, moved, old))
 
 
-@cache
-def _compiled() -> Callable[..., None]:
-    real = types.float64
-    signature = types.void(real[:, :, ::1], real[::1], real[:, ::1], real[:, :, ::1], real[:, ::1], real[:, :, ::1])
-    return compiled_loop(_step, signature, "steps of EM")
-
-
-def _step(V, share, g, G, delta, moved):  # type: ignore[no-untyped-def]
-    """V' = L (I + s L^T G L - u u^T) L^T with V = L L^T and u = s L^T g; delta = L u."""
-    k, d = g.shape
-    L, T, middle, half = np.empty((d, d)), np.empty((d, d)), np.empty((d, d)), np.empty((d, d))
-    u = np.empty(d)
-    for j in range(k):
-        s = share[j]
-        if not s > 0:
-            for a in range(d):
-                delta[j, a] = 0.0 * s
-            copy(V[j], moved[j])
-            continue
-        sound = factored(V[j], L)
-        if not sound:  # no factor: V + s V G V - delta delta^T
-            copy(V[j], L)
-        transpose(L, T)
-        times(G[j], L, half)
-        times(T, half, middle)
-        for a in range(d):
-            value = 0.0
-            for c in range(d):
-                value += T[a, c] * g[j, c]
-            u[a] = s * value
-        for a in range(d):
-            for b in range(d):
-                core = V[j, a, b] if not sound else 1.0 if a == b else 0.0
-                middle[a, b] = core + s * middle[a, b] - u[a] * u[b]
-        if not sound:
-            for a in range(d):
-                delta[j, a] = u[a]
-            copy(middle, moved[j])
-            continue
-        if not factored(middle, half):  # which rounding has made indefinite: a bound of that rounding is added
-            size = 0.0
-            for a in range(d):
-                size += u[a] * u[a]
-                for c in range(d):
-                    for b in range(d):
-                        size += s * abs(T[a, c]) * abs(G[j, c, b]) * abs(T[a, b])
-            for a in range(d):
-                middle[a, a] += ROUNDING * (1 + size)
-        for a in range(d):
-            value = 0.0
-            for c in range(d):
-                value += L[a, c] * u[c]
-            delta[j, a] = value
-        times(L, middle, half)
-        times(half, T, moved[j])
+def _factors(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Cholesky factors (k, d, d), and which there are (k, 1, 1)."""
+    L, failed = torch.linalg.cholesky_ex(torch.from_numpy(A))
+    return L.numpy(), failed.numpy()[:, None, None] == 0

@@ -49,9 +49,9 @@ class Moves:
         Of the components, that may move in one sweep.
     screening : int, default 6
         Local EM steps of each way to split.
-    screen_rows : int, default 1500
+    screen_rows : int, default 750
         At most so many rows for them.
-    polishing : int, default 10
+    polishing : int, default 6
         Further local EM steps of the best way, on all rows of the neighbourhood.
     pairs : int, default 3
         Merges tried per component.

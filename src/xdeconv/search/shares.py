@@ -33,7 +33,7 @@ class Shares:
         starts, overlap = np.zeros(k + 1, np.int64), np.zeros((k, k))
         ordered, kept = np.empty(len(rows), np.int64), np.empty(len(rows))
         rows, components = np.ascontiguousarray(rows), np.ascontiguousarray(components)
-        _by_component()(rows, components, values, weight, starts, ordered, kept, overlap)
+        _by_component()(rows, components, values, weight, starts, np.zeros(k, np.int64), ordered, kept, overlap)
         return cls(starts, ordered, kept, overlap)
 
     @property
@@ -57,18 +57,18 @@ whole, real = types.int64, types.float64
 
 @cache
 def _by_component() -> Callable[..., None]:
-    lists = (whole[::1], whole[::1], real[::1], real[::1], whole[::1], whole[::1], real[::1], real[:, ::1])
+    lists = (*[whole[::1]] * 2, *[real[::1]] * 2, *[whole[::1]] * 3, real[::1], real[:, ::1])
     return compiled_loop(_order, types.void(*lists), "responsibilities")
 
 
-def _order(rows, components, values, weight, starts, ordered, kept, overlap):  # type: ignore[no-untyped-def]
+def _order(rows, components, values, weight, starts, place, ordered, kept, overlap):  # type: ignore[no-untyped-def]
     k, count = len(starts) - 1, len(rows)
     for at in range(count):
         starts[components[at] + 1] += 1
     for j in range(k):
         starts[j + 1] += starts[j]
-    place, first = np.empty(k, np.int64), 0  # an index or a copy of arrays takes long to compile
-    for j in range(k):
+    first = 0
+    for j in range(k):  # a slice, a copy or a new array would take as long to compile as all of this
         place[j] = starts[j]
     for at in range(count):
         j = components[at]
