@@ -78,11 +78,12 @@ VIZIER = Convention(
     name="VizieR",
     units={
         "RA_ICRS": "deg", "DE_ICRS": "deg", "RAJ2000": "deg", "DEJ2000": "deg",
+        "RAICRS": "deg", "DEICRS": "deg", "RArad": "rad", "DErad": "rad",
         "Plx": "mas", "e_Plx": "mas", "pmRA": "mas/yr", "e_pmRA": "mas/yr", "pmDE": "mas/yr", "e_pmDE": "mas/yr",
         "RV": "km/s", "e_RV": "km/s", "BP-RP": "mag", "BP-G": "mag", "G-RP": "mag",
         **{f"{e}{band}mag": "mag" for e in ("", "e_") for band in ("G", "BP", "RP", "J", "H", "K", "B", "V", "Hp")},
     },
-    others={"e_RA_ICRS": "mas", "e_DE_ICRS": "mas"},
+    others={f"e_{name}": "mas" for name in ("RA_ICRS", "DE_ICRS", "RAICRS", "DEICRS", "RArad", "DErad")},
     marks=("Plx", "pmRA", "Gmag", "Source"),
     sd={f"{band}mag": (f"e_{band}mag",) for band in ("G", "BP", "RP")},
     terms={

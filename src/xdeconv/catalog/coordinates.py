@@ -20,6 +20,7 @@ from .velocities import OUTPUTS, SpaceVelocity, space_velocity, spelling
 
 Array = np.ndarray
 EQUATORIAL = ("ra", "dec", "pmra", "pmdec")
+UNITS = ("deg", "deg", "mas/yr", "mas/yr")
 # The north Galactic pole and the Galactic longitude of the north celestial pole, ICRS (ESA 1997, volume 1, 1.5.3).
 NORTH_POLE, POLE_LONGITUDE = (192.85948, 27.12825), 122.93192
 # What the words of ``derive`` make.
@@ -53,7 +54,11 @@ class Rotation(Transform):
 
     @property
     def units(self) -> tuple[str, ...]:  # type: ignore[override]
-        return ("deg", "deg", "mas/yr", "mas/yr")[: len(self.outputs)]
+        return UNITS[: len(self.outputs)]
+
+    def wants(self, name: str) -> str:
+        """Angles in degrees, motions in mas/yr."""
+        return UNITS[self.inputs.index(name)]
 
     def needs(self, output: str) -> tuple[str, ...]:
         """The inputs that an output depends on."""
@@ -133,7 +138,10 @@ def tangent(
     depth = f"sqrt({depth}) ** 2"  # NaN on the far side
     east = f"degrees(cos({d}) * sin({turn}) / {depth})"
     north = f"degrees(({c0} * sin({d}) - {s0} * cos({d}) * cos({turn})) / {depth})"
-    return Formulated(names[0], Expression(east), "deg"), Formulated(names[1], Expression(north), "deg")
+    angles = tuple(inputs[:2])
+    return tuple(
+        Formulated(name, Expression(text), "deg", angles) for name, text in zip(names, (east, north), strict=True)
+    )  # type: ignore[return-value]
 
 
 def parse_transform(text: str, columns: Sequence[str] = ()) -> Any:

@@ -15,10 +15,10 @@ from . import conventions
 from .coordinates import NAMED, parse_transform
 from .expressions import Expression
 from .recipe import Deviation, Quantity, Recipe
-from .transforms import Formula, Formulated, Hook, Joined, Plain, Transform
+from .transforms import Converted, Formula, Formulated, Hook, Joined, Plain, Transform
 
-LONGITUDES = {"ra": "dec", "raj2000": "dej2000", "ra_icrs": "de_icrs", "alpha": "delta", "l": "b", "glon": "glat",
-              "ecl_lon": "ecl_lat"}  # fmt: skip
+LONGITUDES = {"ra": "dec", "raj2000": "dej2000", "ra_icrs": "de_icrs", "raicrs": "deicrs", "rarad": "derad",
+              "alpha": "delta", "l": "b", "glon": "glat", "ecl_lon": "ecl_lat"}  # fmt: skip
 LATITUDES = frozenset(LONGITUDES.values())
 COMMON = frozenset(("l", "b", "alpha", "delta"))  # names of other things too: positions only beside their partner
 ERROR_PATTERN, CORRELATION_PATTERN = "{name}_error", "{a}_{b}_corr"
@@ -174,7 +174,7 @@ class _Finder:
         return recipe
 
     def _transforms(self) -> tuple[Transform, ...]:
-        """The transforms; each must make a feature."""
+        """The transforms, in the units of the table; each must make a feature."""
         for transform in self.choices.derive:
             if not set(transform.outputs) & set(self.choices.columns):
                 made = ", ".join(transform.outputs)
@@ -182,7 +182,14 @@ class _Finder:
                                  "An error or a correlation is given by error= or correlation=")  # fmt: skip
             if transform.projected and not set(transform.outputs) <= set(self.choices.columns):
                 raise ValueError(f"{', '.join(transform.outputs)} belong together: name all of them in columns")
-        return self.choices.derive
+        return tuple(self._in_units(transform) for transform in self.choices.derive)
+
+    def _in_units(self, transform: Transform) -> Transform:
+        """A transform of columns in the table's units, where these are known and are not what it wants."""
+        wanted = ((name, self._unit(name), transform.wants(name)) for name in transform.inputs)
+        factors = ((name, units.factor(unit, want, name)) for name, unit, want in wanted if unit and want)
+        differ = tuple((name, factor) for name, factor in factors if factor != 1.0)
+        return Converted(transform, differ) if differ else transform
 
     def _refuse_unknown(self, raw: Sequence[str], derived: Mapping[str, Any]) -> None:
         if len(set(self.choices.columns)) < len(self.choices.columns):
@@ -292,7 +299,7 @@ class _Finder:
         """An error column, turned into the unit of the value."""
         factor, note = self._conversion(name, column)
         low = name.lower()
-        latitude = None
+        latitude, degrees = None, 1.0
         if is_longitude(name, self.columns) and self.choices.cos_dec:
             latitude = next((c for c in self.columns if c.lower() == LONGITUDES[low]), None)
             if latitude is None:
@@ -300,7 +307,8 @@ class _Finder:
                     f"{column} is an error of {name} cos {LONGITUDES[low]}, and {self.where} lacks {LONGITUDES[low]}"
                 )
             note = f"{note}, of {name} cos {latitude}: divided by the cosine"
-        return Deviation(Plain(column), factor, latitude, self._inflation(name), note.strip(", "))
+            degrees = units.factor(self._unit(latitude) or "deg", "deg", latitude)
+        return Deviation(Plain(column), factor, latitude, self._inflation(name), note.strip(", "), degrees)
 
     def _conversion(self, name: str, column: str) -> tuple[float, str]:
         value, error = self._unit(name), self._unit(column)

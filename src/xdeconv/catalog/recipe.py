@@ -25,9 +25,10 @@ class Deviation:
 
     source: Formula | float
     factor: float = 1.0
-    latitude: str | None = None  # the column in degrees whose cosine an error of longitude is to be divided by
+    latitude: str | None = None  # the column whose cosine an error of longitude is to be divided by
     inflate: Formula | None = None
     note: str = ""
+    degrees: float = 1.0  # what turns the latitude into degrees
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -50,7 +51,8 @@ class Deviation:
         sd = self.source if isinstance(self.source, float) else self._read(self.source, columns)
         sd = sd * self.factor if self.factor != 1.0 else sd
         if self.latitude:
-            sd = sd / cosines(np.asarray(columns[self.latitude], dtype=float))
+            latitude = np.asarray(columns[self.latitude], dtype=float)
+            sd = sd / cosines(latitude if self.degrees == 1.0 else latitude * self.degrees)
         return sd if self.inflate is None else sd * self._read(self.inflate, columns)
 
     def _read(self, formula: Formula, columns: Columns) -> Array:

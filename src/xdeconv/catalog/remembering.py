@@ -75,7 +75,7 @@ def _derived(derive: Any, lost: list[str]) -> Iterable[Any]:
         for part in derive:
             yield from _derived(part, lost)
     elif isinstance(derive, Formulated):
-        yield ["Formulated", derive.name, derive.expression.text, derive.unit]
+        yield ["Formulated", derive.name, derive.expression.text, derive.unit, list(derive.angles)]
     elif isinstance(derive, Rotation):
         yield ["Rotation", [list(row) for row in derive.matrix], list(derive.outputs), list(derive.inputs), derive.wrap]
     else:
@@ -177,7 +177,8 @@ def _transform(part: Any) -> Any:
         return part
     kind, *fields = part
     if kind == "Formulated":
-        return Formulated(fields[0], Expression(fields[1]), fields[2])
+        name, text, unit, *angles = fields  # which models of before do not have
+        return Formulated(name, Expression(text), unit, tuple(*angles))
     if kind == "Rotation":
         matrix, outputs, inputs, wrap = fields
         return Rotation(tuple(tuple(row) for row in matrix), tuple(outputs), tuple(inputs), wrap)

@@ -74,6 +74,10 @@ class Transform(ABC):
     def __call__(self, columns: Columns) -> list[tuple[Array, Mapping[str, Any]]]:
         """Of each feature, its value (n,) and its derivative (n,) with respect to the inputs that it depends on."""
 
+    def wants(self, name: str) -> str:
+        """The unit that an input must be in; "" where any will do."""
+        return ""
+
     def needs(self, output: str) -> tuple[str, ...]:
         """The inputs that one output depends on."""
         return self.inputs
@@ -89,11 +93,12 @@ class Transform(ABC):
 
 @dataclass(frozen=True)
 class Formulated(Transform):
-    """One feature by an expression; derivatives are exact."""
+    """One feature by an expression; derivatives are exact. Inputs that are ``angles`` must be in degrees."""
 
     name: str
     expression: Expression
     unit: str = ""
+    angles: tuple[str, ...] = ()
 
     @property
     def inputs(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -106,6 +111,9 @@ class Formulated(Transform):
     @property
     def units(self) -> tuple[str, ...]:  # type: ignore[override]
         return (self.unit,)
+
+    def wants(self, name: str) -> str:
+        return "deg" if name in self.angles else ""
 
     def __call__(self, columns: Columns) -> list[tuple[Array, Mapping[str, Any]]]:
         return [self.expression.partials(columns)]
@@ -129,12 +137,68 @@ class Joined(Transform):
     def units(self) -> tuple[str, ...]:  # type: ignore[override]
         return tuple(unit for part in self.parts for unit in part.units)
 
+    def wants(self, name: str) -> str:
+        """The unit that an input must be in."""
+        return next((unit for part in self.parts if (unit := part.wants(name))), "")
+
     def needs(self, output: str) -> tuple[str, ...]:
         """The inputs that one output depends on."""
         return next(part.needs(output) for part in self.parts if output in part.outputs)
 
     def __call__(self, columns: Columns) -> list[tuple[Array, Mapping[str, Any]]]:
         return [made for part in self.parts for made in part(columns)]
+
+
+@dataclass(frozen=True)
+class Converted(Transform):
+    """A transform of columns that are first brought to the units that it wants, each by a factor."""
+
+    made: Transform
+    factors: tuple[tuple[str, float], ...]
+
+    @property
+    def inputs(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.made.inputs
+
+    @property
+    def outputs(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.made.outputs
+
+    @property
+    def units(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.made.units
+
+    @property
+    def exact(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.made.exact
+
+    @property
+    def projected(self) -> bool:  # type: ignore[override]
+        return self.made.projected
+
+    @property
+    def views(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.made.views
+
+    def needs(self, output: str) -> tuple[str, ...]:
+        return self.made.needs(output)
+
+    def with_noise_at(self, value: float) -> Transform | None:
+        made = self.made.with_noise_at(value)
+        return None if made is None else Converted(made, self.factors)
+
+    def directions(self, columns: Columns) -> Array:
+        return self.made.directions(self._brought(columns))
+
+    def __call__(self, columns: Columns) -> list[tuple[Array, Mapping[str, Any]]]:
+        factors = dict(self.factors)
+        return [
+            (value, {name: slope * factors.get(name, 1.0) for name, slope in slopes.items()})
+            for value, slopes in self.made(self._brought(columns))
+        ]
+
+    def _brought(self, columns: Columns) -> dict[str, Array]:
+        return {**columns, **{name: columns[name] * factor for name, factor in self.factors}}
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,14 @@ from .transforms import Transform
 Array = np.ndarray
 ICRS_TO_GALACTIC = np.array(galactic.ICRS_TO_GALACTIC)
 OUTPUTS = ("U", "V", "W")
+WANTED = ("deg", "deg", "mas", "mas/yr", "mas/yr", "km/s")
 # What catalogues call position, parallax, proper motions and the radial velocity, which may be absent.
 NAMES = (
     ("ra", "dec", "parallax", "pmra", "pmdec", "radial_velocity"),
     ("RA_ICRS", "DE_ICRS", "Plx", "pmRA", "pmDE", "RV"),
     ("RAJ2000", "DEJ2000", "Plx", "pmRA", "pmDE", "RV"),
+    ("RAICRS", "DEICRS", "Plx", "pmRA", "pmDE", "RV"),
+    ("RArad", "DErad", "Plx", "pmRA", "pmDE", "RV"),
     ("RA", "DEC", "PARALLAX", "PMRA", "PMDEC", "VRAD"),
 )
 
@@ -41,6 +44,10 @@ class SpaceVelocity(Transform):
     noise_at: float | None = None  # a velocity across the sky that noise is computed at, instead of each star's own
     projected = True
     views = ("velocity towards east", "velocity towards north", "radial velocity")
+
+    def wants(self, name: str) -> str:
+        """The unit that position, parallax, motions and radial velocity must be in."""
+        return WANTED[self.inputs.index(name)]
 
     @property
     def exact(self) -> tuple[str, ...]:  # type: ignore[override]

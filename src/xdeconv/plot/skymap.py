@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 # What catalogues call longitudes and latitudes, and what is made by tangent, galactic and rotation; in lower case.
 POSITIONS = (
     ("ra", "dec"), ("l", "b"), ("ecl_lon", "ecl_lat"), ("ra_deg", "dec_deg"), ("ra_icrs", "de_icrs"),
+    ("raicrs", "deicrs"), ("rarad", "derad"),
     ("raj2000", "dej2000"), ("glon", "glat"), ("elon", "elat"), ("phi1", "phi2"), ("xi", "eta"),
 )  # fmt: skip
 SQUARE_DEGREES = (180 / np.pi) ** 2
