@@ -3,12 +3,14 @@
 import numpy as np
 import pytest
 import torch
+from threadpoolctl import threadpool_limits
 
 from xdeconv.kernels.stats import Stats
 from xdeconv.methods import em
 from xdeconv.methods.lbfgs import direction_of
 from xdeconv.methods.step import step_of
 from xdeconv.methods.structures.relative import covariances_at, gradient_at
+from xdeconv.system.threads import small_algebra
 
 
 def sums(k, d, rng):
@@ -39,6 +41,20 @@ def test_a_step_is_what_torch_makes_of_it(k, d, monkeypatch):
     spread = V.diagonal(dim1=1, dim2=2).sqrt()
     assert ((ours[0] - theirs[0]).abs() / spread).max() < 1e-11
     assert ((ours[1] - theirs[1]).abs() / spread[:, :, None] / spread[:, None, :]).max() < 1e-9
+
+
+@pytest.mark.parametrize("d", [20, 33, 100, 300])
+def test_bits_do_not_depend_on_the_number_of_threads(d):
+    V, q, g, G = sums(3, d, np.random.default_rng(d))
+    entries, least = torch.zeros(3, d * (d + 1) // 2, dtype=torch.float64), torch.full((3, d), 1e-9)
+    B = torch.linalg.cholesky(V)
+    answers = []
+    for threads in (1, 2):
+        with threadpool_limits(threads, user_api="blas"), small_algebra():
+            answers.append(
+                (*step_of(V, 1 / q, g, G), covariances_at(B, entries, least), gradient_at(B, entries, least, G))
+            )
+    assert all(torch.equal(a, b) for a, b in zip(*answers, strict=True))
 
 
 def test_a_step_of_singular_dead_and_failed_components(monkeypatch):

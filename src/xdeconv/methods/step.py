@@ -6,6 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .products import product
+
 ROUNDING = 2.0**-51
 
 
@@ -21,14 +23,14 @@ def step_of(V: Tensor, share: Tensor, g: Tensor, G: Tensor) -> tuple[Tensor, Ten
     L, sound = _factors(old)
     singular = not sound.all()
     frame, core = (np.where(sound, L, old), np.where(sound, eye, old)) if singular else (L, eye)
-    u = s * (frame.mT @ g.numpy()[:, :, None])
-    middle = core + s * (frame.mT @ (pull @ frame)) - u * u.mT
+    u = s * product(frame.mT, g.numpy()[:, :, None])
+    middle = core + s * product(frame.mT, product(pull, frame)) - u * u.mT
     lost = ~_factors(middle)[1] & sound
     if lost.any():
-        terms = (s * (abs(frame.mT) @ (abs(pull) @ abs(frame)))).trace(axis1=1, axis2=2)[:, None, None]
-        middle = middle + np.where(lost, ROUNDING * (1 + terms + u.mT @ u), 0.0) * eye
+        terms = (s * product(abs(frame.mT), product(abs(pull), abs(frame)))).trace(axis1=1, axis2=2)[:, None, None]
+        middle = middle + np.where(lost, ROUNDING * (1 + terms + product(u.mT, u)), 0.0) * eye
     factor = np.where(sound, L, eye) if singular else L
-    delta, moved = (factor @ u)[:, :, 0], factor @ middle @ factor.mT
+    delta, moved = product(factor, u)[:, :, 0], product(factor, middle, factor.mT)
     return torch.from_numpy(delta), torch.from_numpy(np.where(s > 0, moved, old))
 
 

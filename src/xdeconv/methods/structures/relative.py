@@ -11,13 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..products import product
+
 
 @np.errstate(all="ignore")  # steps may go too far: NaN tells
 def covariances_at(B: Tensor, entries: Tensor, least: Tensor) -> Tensor:
     """B C C^T B^T (k, d, d) of bases (k, d, d); C has at least ``least`` (k, d) on its diagonal."""
     basis, own, floor = _read(B, entries, least)
-    L = basis @ _factors(own, floor)
-    return torch.from_numpy(L @ L.mT).to(B.device)
+    L = product(basis, _factors(own, floor))
+    return torch.from_numpy(product(L, L.mT)).to(B.device)
 
 
 @np.errstate(all="ignore")
@@ -26,7 +28,7 @@ def gradient_at(B: Tensor, entries: Tensor, least: Tensor, G: Tensor) -> Tensor:
     basis, own, floor, pull = _read(B, entries, least, G)
     C = _factors(own, floor)
     lines, columns, diagonal = _triangle(floor.shape[1])
-    out = (basis.mT @ (pull @ (basis @ C)))[:, lines, columns]
+    out = product(basis.mT, product(pull, product(basis, C)))[:, lines, columns]
     widths = C[:, lines[diagonal], lines[diagonal]]
     out[:, diagonal] *= np.where(widths > floor, widths, 0.0)
     return torch.from_numpy(out).to(B.device)
