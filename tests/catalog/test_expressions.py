@@ -1,5 +1,7 @@
 """Expressions: values, derivatives, and what they refuse."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -123,6 +125,18 @@ def test_what_only_the_rows_tell_is_refused_too():
         held("name > 5")
     with pytest.raises(ValueError, match="compares text with a number"):
         held("x == 'abc'")
+
+
+@pytest.mark.parametrize(
+    ("text", "instead"),
+    [("x = 1", "write =="), ("x > 1 AND y < 2", "write and, or, not"), ("x > 1 && y < 2", "write & and |"),
+     ("x <> 1", "write !="), ("x > 1 || NOT y", "write & and |; and, or, not"), ("x in [1, 2]", "x == 1 | x == 2")],
+)  # fmt: skip
+def test_what_other_languages_write_is_told_what_to_write_here(text, instead):
+    with pytest.raises(ValueError, match=re.escape(instead)):
+        Condition(text)
+    with pytest.raises(ValueError, match=r"invalid syntax$"):
+        Condition("x == 'a = b AND c' y")
 
 
 def test_a_column_called_e_is_that_column():

@@ -29,6 +29,37 @@ def test_dr2_lacks_ruwe():
         gaia.adql(ASTROMETRY, "dr9")
 
 
+@pytest.mark.parametrize(
+    ("where", "asked"),
+    [
+        ("ruwe < 1.4 & parallax > 0", "ruwe < 1.4 AND parallax > 0"),
+        ("ruwe < 1.4 | parallax > 0", "(ruwe < 1.4 OR parallax > 0)"),
+        ("ruwe < 1.4 and (parallax > 0 or pmra == 0)", "ruwe < 1.4 AND (parallax > 0 OR pmra = 0)"),
+        ("0 < bp_rp <= 1.5", "0 < bp_rp AND bp_rp <= 1.5"),
+        ("not (ruwe != 1)", "NOT (ruwe <> 1)"),
+        ("~has_xp_continuous & phot_variable_flag == \"IT'S\"",
+         "NOT (has_xp_continuous = 'true') AND phot_variable_flag = 'IT''S'"),
+        ("isnan(radial_velocity) | isfinite(bp_rp)", "(radial_velocity IS NULL OR bp_rp IS NOT NULL)"),
+        ("phot_bp_n_blended_transits / phot_bp_n_obs < 0.1", "1.0 * phot_bp_n_blended_transits / phot_bp_n_obs < 0.1"),
+        ("(pmra - 4) ** 2 + hypot(pmdec, 3) < arctan2(2, pi) * -(1 - l)",
+         "POWER(pmra - 4, 2) + SQRT(POWER(pmdec, 2) + POWER(3, 2)) < ATAN2(2, PI()) * (-(1 - l))"),
+        ("`BP-RP` > 1", '"BP-RP" > 1'),
+    ],
+)  # fmt: skip
+def test_conditions_are_those_of_open(where, asked):
+    """Alternatives took the place of the circle, and chains and powers are not ADQL."""
+    query = gaia.adql(["parallax"], rows=10, where=where)
+    assert query.endswith(f"WHERE random_index < 10 AND {asked}")
+
+
+@pytest.mark.parametrize(
+    "where", ["parallax % 2 > 1", "where(ruwe > 1, 1, 2) > 1", "isnan(pmra + pmdec)", "ruwe < inf"]
+)
+def test_what_adql_does_not_know_is_refused(where):
+    with pytest.raises(ValueError, match="ADQL does not know"):
+        gaia.adql(["parallax"], where=where)
+
+
 def test_zero_points_are_subtracted():
     columns = gaia_like(missing=False)
     fixed = open_catalog(columns, ["parallax"], offset={"parallax": gaia.zero_point("dr2")}).load().batch

@@ -23,6 +23,8 @@ from .evaluating import BINARY, COMPARE, CONSTANTS, LOGICAL, SMOOTH, TESTS, Colu
 
 Array = np.ndarray
 LONGEST_SHOWN = 200  # characters of an expression in an error
+# What other languages write, and what to write here.
+ELSEWHERE = {r"&&|\|\|": "& and |", r"\b(AND|OR|NOT)\b": "and, or, not", r"<>": "!=", r"(?<![<>=!])=(?!=)": "=="}
 DEPTH = 100  # of nested operations
 
 
@@ -48,7 +50,7 @@ class Expression:
         except (SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError) as problem:
             reason = problem.msg if isinstance(problem, SyntaxError) else problem
             shown = self.text if len(self.text) <= LONGEST_SHOWN else f"{self.text[:LONGEST_SHOWN]}..."
-            raise ValueError(f"cannot read the expression {shown!r}: {reason}") from problem
+            raise ValueError(f"cannot read the expression {shown!r}: {reason}{_instead(text)}") from problem
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -103,6 +105,12 @@ class Condition:
         return np.array(np.broadcast_to(np.logical_and(true, known), (rows,)))
 
 
+def _instead(text: str) -> str:
+    """What to write in place of what other languages write."""
+    words = [word for pattern, word in ELSEWHERE.items() if re.search(pattern, re.sub(r"'[^']*'|\"[^\"]*\"", "", text))]
+    return f" (write {'; '.join(words)})" if words else ""
+
+
 def _without_quotes(text: str) -> tuple[str, dict[str, str]]:
     """The text with a plain word for each `name in backticks`, and what the words stand for."""
     quoted: dict[str, str] = {}
@@ -151,7 +159,8 @@ def _check(node: ast.expr, text: str) -> None:
         if isinstance(part, ast.BinOp) and type(part.op) not in BINARY:
             raise ValueError(f"{text!r} has {ast.unparse(part)!r}: use + - * / ** % (and & | for conditions)")
         if isinstance(part, ast.Compare) and any(type(op) not in COMPARE for op in part.ops):
-            raise ValueError(f"{text!r} has {ast.unparse(part)!r}: compare with < <= > >= == or !=")
+            raise ValueError(f"{text!r} has {ast.unparse(part)!r}: compare with < <= > >= == or !=, "
+                             "with several things as x == 1 | x == 2")  # fmt: skip
         if isinstance(part, ast.Call):
             _check_call(part, text)
     _check_parts(node, text)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from .adql import in_adql
 from .conventions import ASTROMETRY, GAIA, PAPER_COLUMNS, PRESETS
 from .expressions import Condition, Expression
 from .transforms import Hook
@@ -140,7 +141,7 @@ def adql(
     cone : sequence of float, optional
         Right ascension, declination and radius of a circle on the sky, in degrees.
     where : str, optional
-        A condition on columns, such as "ruwe < 1.4".
+        A condition on columns as in :func:`xdeconv.open`, such as "ruwe < 1.4 & parallax > 0".
     rows : int, optional
         Take that many at random, by random_index; all by default.
     keep : sequence of str, optional
@@ -171,7 +172,7 @@ def adql(
         raise ValueError(f"Gaia {known.name} has no column {', '.join(lost)}")
     conditions = [f"random_index < {rows}"] if rows is not None else []
     conditions += [_within(*cone)] if cone is not None else []
-    conditions += [where.replace("==", "=").replace("&", "AND").replace("|", "OR")] if where else []
+    conditions += [in_adql(where, beside=bool(conditions))] if where else []
     text = f"SELECT {', '.join(names)}\nFROM {known.table}"
     return text + (f"\nWHERE {' AND '.join(conditions)}" if conditions else "")
 
