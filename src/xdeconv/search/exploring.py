@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -39,6 +40,7 @@ CHILD_SWEEPS = 4
 FEW_STARTS = 2
 SAME = 1.0  # nats: searches whose results are no further apart have ended at the same place
 
+T = TypeVar("T")
 Starts = Callable[[Batch], Callable[[int], Parameters]]
 """Makes mixtures for some rows; a number tells one start from another."""
 Task = Callable[[np.random.Generator], Found]
@@ -112,8 +114,11 @@ class _Rows:
         return replace(self, pool=self.pool.to(dtype=torch.float32))
 
     def side_by_side(self, tasks: Sequence[Task], k: int, rng: np.random.Generator) -> list[Found]:
-        """What all tasks find, each with random numbers of its own; in threads of their own where passes are long."""
-        jobs = [partial(task, own) for task, own in zip(tasks, rng.spawn(len(tasks)), strict=True)]
+        """What all tasks find, each with random numbers of its own."""
+        return self.each([partial(task, own) for task, own in zip(tasks, rng.spawn(len(tasks)), strict=True)], k)
+
+    def each(self, jobs: Sequence[Callable[[], T]], k: int) -> list[T]:
+        """What all jobs make; in threads of their own where passes are long."""
         if self.pool.device.type != "cpu" or self.size * k < THREAD_PAIRS:
             return [job() for job in jobs]
         return each(jobs, lambda job: job())
@@ -123,11 +128,13 @@ def _starts(there: _Rows, starts: Starts, k: int, moves: Moves) -> list[Paramete
     """Where searches begin: one start on rows of its own each, or the best of many where all see the same rows."""
     if there.all(1) and moves.starts > 1:
         return contest(starts(there.pool), there.pool, k, FEW_STARTS, there.aim, there.options)
-    parts = [there.part(number, 1) for number in range(max(1, moves.starts))]
-    return [
-        em_passes(starts(rows)(number), rows, FIRST_PASSES, aim, there.options)
-        for number, (rows, aim) in enumerate(parts)
-    ]
+    return there.each([partial(_start, there, starts, number) for number in range(max(1, moves.starts))], k)
+
+
+def _start(there: _Rows, starts: Starts, number: int) -> Parameters:
+    """A start on rows of its own."""
+    rows, aim = there.part(number, 1)
+    return em_passes(starts(rows)(number), rows, FIRST_PASSES, aim, there.options)
 
 
 def _parent(there: _Rows, begun: Parameters, number: int, moves: Moves, rng: np.random.Generator) -> Found:
