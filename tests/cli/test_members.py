@@ -218,6 +218,17 @@ def test_rows_of_a_store_that_nothing_names_are_said_to_be_shuffled(here, call):
     np.testing.assert_allclose(found["p_0"], right[found["id"].astype(int), 0], rtol=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("box", "text"),
+    {"x=1:0,y=0:1": "x=1:0 must have LOW < HIGH", "x=0:1,y=0": "y=0 is not COLUMN=LOW:HIGH",
+     "x=0:1,y=0:1,x=0:3": "'x' is given twice"}.items(),
+)  # fmt: skip
+def test_a_box_that_is_none_is_refused_by_its_column(here, call, box, text):
+    code, _, err = call("fit", "rows.parquet", "-c", "x,y", "-k", "1", "-o", "m.safetensors", "--background", box)
+    assert code == 2
+    assert text in " ".join(err.split())
+
+
 def test_a_background_that_is_neither_a_box_nor_a_file_is_told_what_to_write(here, call):
     code, _, err = call("fit", "rows.parquet", "-c", "x,y", "-k", "1", "-o", "m.safetensors", "--background", "uniform")
     assert code == 2

@@ -161,3 +161,13 @@ def test_the_estimator():
 def test_mistakes_are_named_before_any_work(settings, message):
     with pytest.raises(ValueError, match=message):
         xd.fit(rows(800)[0], 2, **settings)
+
+
+@pytest.mark.parametrize("named", [{"labels": ["y", "x"]}, {"labels": ["x", "y"], "units": ["mas", "kpc"]}])
+def test_a_field_of_other_names_or_units_is_refused_whoever_says_them(named, monkeypatch):
+    """Labels of arrays are said to the fit, not by the rows."""
+    X, noise = rows(100)
+    monkeypatch.setattr("xdeconv.fitting._fit.run", lambda *_: pytest.fail("work was done"))
+    field = xd.Mixture([1.0], [[5.0, 5.0]], [np.eye(2)], labels=["x", "y"], units=["mas", "mas"])
+    with pytest.raises(ValueError, match="the background is"):
+        xd.fit(X, 2, noise=noise, background=field, **named)

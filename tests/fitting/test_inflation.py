@@ -218,6 +218,7 @@ def test_checkpoints_bootstrap_and_select(tmp_path):
         (xd.Inflation(by="mag"), "own", "by='mag'.* is not one of the coordinates"),
         (xd.Inflation(by=np.arange(60) % 2, jitter=[0, 1]), "own", "all groups have a jitter"),
         (xd.Inflation(by=np.arange(60) % 2, jitter=[7]), "own", "names no group"),
+        (xd.Inflation(by=np.arange(60)), "own", "alike within each of the 60 groups"),
         ("yes", "own", "must be an xd.Inflation"),
     ],
 )
@@ -236,6 +237,8 @@ def test_words_that_make_no_sense_are_refused():
         xd.Inflation(bins=[1.0])
     with pytest.raises(ValueError, match="ascending"):
         xd.Inflation(by="x", bins=[2.0, 1.0])
+    with pytest.raises(ValueError, match=r"a list of coordinates, such as \['pmra'\]"):
+        xd.Inflation(of="pmra")
 
 
 def test_groupings():

@@ -90,6 +90,8 @@ def fit(
         correlation_pattern=correlation_pattern, log_prior=log_prior,
     )  # fmt: skip
     k = count(components)
+    beside = {"tails": options.tails(tails), "inflation": options.inflation(inflation),
+              "selection": options.selection(selection)}  # fmt: skip
     saved = checkpoint or output.with_name(output.name + ".checkpoint")
     refuse_targets(output, saved, [*data, config, options.model_of(background)], force, resume)
     from ..fitting import _fit as fitting
@@ -108,9 +110,7 @@ def fit(
             "components": k,
             "method": worded(method, prior),
             "start": start, "seed": seed, "covariance": covariance,
-            "background": options.background(background, source.labels), "tails": options.tails(tails),
-            "inflation": options.inflation(inflation),
-            "selection": options.selection(selection),
+            "background": options.background(background, source.labels), **beside,
             "restarts": restarts, "epochs": epochs, "tol": tol,
             "batch_rows": batch_rows, "device": own_device, "dtype": dtype,
             "validation": held_out(validation, source.rows), "moves": moves, "cache": cache,

@@ -103,10 +103,14 @@ def device_for(device: str | None, source: CatalogSource, k: int) -> str:
 
 def pairs(items: Sequence[str] | None, option: str) -> dict[str, str] | None:
     """NAME=VALUE words as a dict."""
+    found: dict[str, str] = {}
     for item in items or ():
-        if "=" not in item:
-            raise typer.BadParameter(f"{item!r} is not NAME=VALUE", param_hint=option)
-    return dict(item.split("=", 1) for item in items) if items else None
+        name, sign, text = item.partition("=")
+        if not sign or name.strip() in found:
+            wrong = f"{name.strip()!r} is given twice" if sign else f"{item!r} is not NAME=VALUE"
+            raise typer.BadParameter(wrong, param_hint=option)
+        found[name.strip()] = text
+    return found or None
 
 
 def numbers(items: Sequence[str] | None, option: str) -> dict[str, float]:
@@ -268,12 +272,21 @@ def background(text: str | None, labels: Sequence[str]) -> Any:
         wrong = f"{unknown[0]!r} is not a column of the fit" if unknown else f"{missing[0]!r} has no LOW:HIGH"
         raise typer.BadParameter(wrong, param_hint="--background")
     try:
-        low, high = zip(*([float(end) for end in sides[name].split(":")] for name in labels), strict=True)
-        return Uniform(low, high)
+        ends = [_ends(name, sides[name]) for name in labels]
+        return Uniform(*zip(*ends, strict=True))
     except ValueError as problem:
-        raise typer.BadParameter(
-            f"{text!r} must be COLUMN=LOW:HIGH,...: {problem}", param_hint="--background"
-        ) from None
+        raise typer.BadParameter(str(problem), param_hint="--background") from None
+
+
+def _ends(name: str, text: str) -> tuple[float, float]:
+    """LOW:HIGH of a column."""
+    try:
+        low, high = (float(end) for end in text.split(":"))
+    except ValueError:
+        raise ValueError(f"{name}={text} is not COLUMN=LOW:HIGH with two numbers") from None
+    if not low < high:
+        raise ValueError(f"{name}={text} must have LOW < HIGH")
+    return low, high
 
 
 def inflation(text: str | None) -> Any:

@@ -85,6 +85,8 @@ def select(
     Scores are compared row by row: the table and the curve have the difference to the best and its standard error.
     """
     sizes = None if components is None else numbers(components)
+    beside = {"tails": options.tails(tails), "inflation": options.inflation(inflation),
+              "selection": options.selection(selection)}  # fmt: skip
     refuse_targets(output, chosen_model, results, [*data, config, options.model_of(background)], force)
     arguments = options.opening(
         columns, error, unit, derive=derive, offset=offset, inflate=inflate, preset=preset, weight=weight,
@@ -97,8 +99,7 @@ def select(
     settings: dict[str, Any] = {"moves": moves, "epochs": epochs, "restarts": restarts, "tol": tol, "device": device,
                                 "dtype": dtype, "covariance": covariance}  # fmt: skip
     settings |= {"method": worded("em", prior)} if prior > 0 else {}
-    beside = {"background": options.background(background, source.labels), "tails": options.tails(tails),
-              "inflation": options.inflation(inflation), "selection": options.selection(selection)}  # fmt: skip
+    beside |= {"background": options.background(background, source.labels)}
     settings |= {name: value for name, value in beside.items() if value is not None}
     choice = studies.select(
         source, sizes, criterion, rule=rule, folds=folds, validation=validation, seed=seed, results=results,

@@ -181,8 +181,9 @@ def fit(
     refuse_contradictions(mixture, restarts, seed)
     arrays = {"noise": noise, "error": error, "projection": projection, "weight": weight, "log_prior": log_prior,
               "label": label}  # fmt: skip
-    rows = gathered(data, columns, arrays, hold=cache != "none", background=background, labels=labels, mixture=mixture,
-                    validation=validation, seed=seed, inflation=inflation, selection=selection)  # fmt: skip
+    rows = gathered(data, columns, arrays, hold=cache != "none", background=background, labels=labels, units=units,
+                    mixture=mixture, validation=validation, seed=seed, inflation=inflation,
+                    selection=selection)  # fmt: skip
     settings: dict[str, Any] = {
         "covariance": covariance, "tails": tails, "start": start, "restarts": restarts, "seed": seed,
         "method": as_words(method), "moves": moves, "batch_rows": batch_rows, "epochs": epochs, "tol": tol,

@@ -44,7 +44,7 @@ class Gathered:
 
 def gathered(
     data: Any, columns: Sequence[str] | None, arrays: Mapping[str, Any], *, hold: bool, background: Any = None,
-    labels: Any = None, mixture: Mixture | None = None, validation: Any = None, seed: int = 0,
+    labels: Any = None, units: Any = None, mixture: Mixture | None = None, validation: Any = None, seed: int = 0,
     inflation: Inflation | None = None, selection: Any = None,
 ) -> Gathered:  # fmt: skip
     """The rows of a fit; ``hold`` says whether a small stream may be held in memory."""
@@ -61,8 +61,9 @@ def gathered(
     looked_at = isinstance(data, Source) and not isinstance(data, ArraySource)  # by itself, while it reads
     if mixture is None and isinstance(source, ArraySource) and not looked_at:
         refuse_unobserved(source.batch, source.labels if labels is None else labels)
-    source, beside = as_background(background, source, mixture)
-    source, wider = choose_inflation(inflation, source, source.labels if labels is None else labels, mixture)
+    known = source.labels if labels is None else labels
+    source, beside = as_background(background, source, mixture, labels, units)
+    source, wider = choose_inflation(inflation, source, known, mixture)
     kept = choose_selection(selection, mixture, source, labels, beside)
     if kept is not None and wider is not None:
         raise ValueError("selection= and inflation= cannot be fitted together: a cut was made with the errors as they "

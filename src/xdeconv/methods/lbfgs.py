@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+ALONE = 4096  # numbers, whose products one thread adds up; BLAS has several from 10,000 on
+
 
 @np.errstate(all="ignore")  # NaN is what tells of failure
 def direction_of(gradient: Tensor, steps: Tensor, changes: Tensor) -> Tensor:
@@ -29,5 +31,5 @@ def direction_of(gradient: Tensor, steps: Tensor, changes: Tensor) -> Tensor:
 
 
 def _dot(a: np.ndarray, b: np.ndarray) -> np.float64:
-    """Summed in one order, where the libraries of a matrix product divide long sums among threads."""
-    return np.einsum("i,i->", a, b)
+    """Summed in one order: the libraries of a matrix product divide long sums among threads."""
+    return a @ b if len(a) <= ALONE else np.einsum("i,i->", a, b)

@@ -41,6 +41,8 @@ class Inflation:
             object.__setattr__(self, "bins", checked_edges(self.bins))
         if self.bins is not None and self.by is None:
             raise ValueError("Inflation(bins=...) needs by=, the column that they cut")
+        if isinstance(self.of, str):
+            raise ValueError(f"of must be a list of coordinates, such as [{self.of!r}], got {self.of!r}")
         if isinstance(self.jitter, (bool, str)) or not isinstance(self.jitter, Iterable):
             raise ValueError(f"jitter must be a list of groups, as by= has them, got {self.jitter!r}")
         object.__setattr__(self, "jitter", tuple(self.jitter))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from ...rows.completing import Completing
 from ...rows.data import ArraySource, Source
 from ...system.checksums import checksum
 
+Names = Sequence[str] | None
 FIRST_SHARE = 0.1  # of all rows, that a background has before the first pass
 
 
@@ -49,8 +51,13 @@ def beside(source: Source, background: Background | None) -> Source:
     return BesideSource(source, background).over(source)
 
 
-def as_background(background: Any, source: Source, given: Mixture | None) -> tuple[Source, Background | None]:
-    """The rows with their background, and what it is, from what a user said, or the mixture that a fit starts from."""
+def as_background(
+    background: Any, source: Source, given: Mixture | None, labels: Names = None, units: Names = None
+) -> tuple[Source, Background | None]:
+    """The rows with their background, and what it is, from what a user said, or the mixture that a fit starts from.
+
+    ``labels`` and ``units`` are those of the coordinates, where they are not the source's.
+    """
     carried = isinstance(source, ArraySource) and source.batch.background is not None
     if background is None and carried:
         return source, Rows()
@@ -64,7 +71,7 @@ def as_background(background: Any, source: Source, given: Mixture | None) -> tup
             raise ValueError(f"{known}: give background= for these rows")
         return source, background
     if isinstance(background, Background):
-        _refuse_other(background, source)
+        _refuse_other(background, source, labels or source.labels, units or source.units)
         return beside(source, background), background
     if isinstance(background, str) or not isinstance(source, ArraySource):
         wanted = "an xd.Uniform, an xd.Mixture, or log-densities per row of an array or a table in memory"
@@ -74,12 +81,12 @@ def as_background(background: Any, source: Source, given: Mixture | None) -> tup
     return replace(source, batch=replace(source.batch, background=density.to(source.batch.x))), Rows()
 
 
-def _refuse_other(background: Background, source: Source) -> None:
+def _refuse_other(background: Background, source: Source, labels: Names, units: Names) -> None:
     """Refuse a background of other coordinates, and a box for rows that are projections, before any work."""
     if background.d != source.dim:
         raise ValueError(f"the background has {background.d} dimensions and the data {source.dim}")
     if isinstance(background, Mixture):
-        theirs, ours = (background.labels, background.units), (source.labels, source.units)
+        theirs, ours = (background.labels, background.units), (labels, units)
         for what, a, b in zip(("of", "in"), theirs, ours, strict=True):
             if a and b and tuple(a) != tuple(b):
                 raise ValueError(f"the background is {what} {list(a)} and the data {what} {list(b)}")

@@ -22,6 +22,7 @@ FEWEST = 64
 WIDTHS = (0.03, 0.1, 0.3)  # of a coordinate's spread
 SHARES = (0.02, 0.1, 0.4)  # of the rows that a component may get as it comes
 PASSES = 20
+FAR = 80.0  # nats that a background may be behind the best candidate of a row, so that float32 holds the ratio
 
 
 def excess_start(batch: Batch, k: int, share: float, seed: int) -> Mixture:
@@ -32,13 +33,11 @@ def excess_start(batch: Batch, k: int, share: float, seed: int) -> Mixture:
     unit = torch.zeros(len(means), dtype=torch.float64, device=means.device)
     log_normal = kernels.log_joint(unit, means, V, rows, DEFAULT).double()
     assert rows.background is not None
-    density = rows.background.double()
-    weight = torch.ones_like(density) if rows.weight is None else rows.weight.double()
-    chosen: list[int] = []
-    for _ in range(k):
-        best, density = _next(log_normal, density, weight, chosen)
-        chosen.append(best)
-    weights = _weights(log_normal[:, chosen], rows.background.double(), weight, share)
+    background = torch.maximum(rows.background.double(), log_normal.amax(1) - FAR)
+    weight = torch.ones_like(background) if rows.weight is None else rows.weight.double()
+    log_over = log_normal - background[:, None]
+    chosen = _chosen(log_over.float().clamp_(min=-FAR).exp_(), (weight / weight.mean()).float(), k)
+    weights = _weights(log_over[:, chosen], weight, share)
     return Mixture.from_tensors(weights[:k] / weights[:k].sum(), means[chosen], V[chosen])
 
 
@@ -54,25 +53,36 @@ def _candidates(rows: Batch, count: int, rng: np.random.Generator) -> tuple[Tens
     return places.repeat(len(WIDTHS), 1), torch.cat(widths)
 
 
-def _next(log_normal: Tensor, density: Tensor, weight: Tensor, taken: list[int]) -> tuple[int, Tensor]:
-    """The candidate that gains most beside a density (n,), and the density with it."""
-    best = (-torch.inf, 0, 0.0)
-    for share in SHARES:
-        together = torch.logaddexp(density[:, None] + np.log1p(-share), log_normal + np.log(share))
-        value = weight @ torch.where(together == -torch.inf, -1e300, together)
-        value[taken] = -torch.inf
-        top = int(value.argmax())
-        best = max(best, (float(value[top]), top, share))
-    _, top, share = best
-    return top, torch.logaddexp(density + np.log1p(-share), log_normal[:, top] + np.log(share))
+def _chosen(over: Tensor, weight: Tensor, k: int) -> list[int]:
+    """The k candidates that gain most, one after the other: densities (n, c) are over that of what was there before.
+
+    They are changed in place to be over what has been taken too: so each share costs a logarithm, and each round none.
+    """
+    taken: list[int] = []
+    for _ in range(k):
+        best = (-torch.inf, 0, 0.0)
+        for share in SHARES:
+            value = weight @ torch.add(1 - share, over, alpha=share).log_()
+            value[taken] = -torch.inf
+            top = int(value.argmax())
+            best = max(best, (float(value[top]), top, share))
+        _, top, share = best
+        taken.append(top)
+        over /= torch.add(1 - share, over[:, top], alpha=share)[:, None]
+    return taken
 
 
-def _weights(log_normal: Tensor, background: Tensor, weight: Tensor, share: float) -> Tensor:
-    """Weights (k + 1,) of components that stay where they are, and of the background, by EM."""
-    everything = torch.cat([log_normal, background[:, None]], 1)
-    k = log_normal.shape[1]
-    log_weights = torch.tensor([(1 - share) / k] * k + [share], dtype=torch.float64, device=log_normal.device).log()
+def _weights(log_over: Tensor, weight: Tensor, share: float) -> Tensor:
+    """Weights (k + 1,) of components that stay where they are, and of the background, by EM.
+
+    Log-densities (n, k) are over that of the background.
+    """
+    n, k = log_over.shape
+    everything = torch.cat([log_over, log_over.new_zeros(n, 1)], 1)
+    density = (everything - everything.amax(1, keepdim=True)).exp_()
+    weights = torch.tensor([(1 - share) / k] * k + [share], dtype=torch.float64, device=log_over.device)
     for _ in range(PASSES):
-        r = torch.softmax(everything + log_weights, 1).nan_to_num(0.0)
-        log_weights = ((weight @ r) / weight.sum() + 1e-6).log().log_softmax(0)
-    return log_weights.exp()
+        q = weights * (density.T @ (weight / (density @ weights)))
+        weights = q / weight.sum() + 1e-6
+        weights = weights / weights.sum()
+    return weights

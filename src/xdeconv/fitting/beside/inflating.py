@@ -199,6 +199,10 @@ def _refuse_rows(rows: Batch, begun: Inflated, names: Sequence[str]) -> None:
                              "without it")  # fmt: skip
         plain = [g for g in range(len(begun.values)) if g not in begun.additive]
         if not any(_differ(variances[a][seen[a] & (group == g)]) for g in plain):
+            if len(plain) > 1 and _differ(variances[a][seen[a]]):
+                raise ValueError(f"the errors of {names[a]} are alike within each of the {len(begun.values)} groups, "
+                                 "whose factors no row can tell: make fewer by bins=, or leave it out by "
+                                 "Inflation(of=[...])")  # fmt: skip
             raise ValueError(f"the errors of {names[a]} are all alike: a factor on them and the widths of components "
                              "widen rows alike, and no row can tell the two apart; leave it out by Inflation(of=[...])"
                              ", or give errors of each row")  # fmt: skip

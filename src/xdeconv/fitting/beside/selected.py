@@ -103,6 +103,7 @@ def refuse_all_rejected(selection: Selecting | None, source: Source | None, labe
     for batch in source.arranged(None, 0).batches(0):
         rows = batch.to("cpu", torch.float64)
         if at == 0:
+            selection.refuse_failing(rows.rows(slice(0, SOME)))
             selection.probability(_beyond(rows.rows(slice(0, SOME))))
         gone = (selection.probability(rows) <= 0).nonzero()[:, 0]
         first = at + int(gone[0]) if first < 0 and len(gone) else first

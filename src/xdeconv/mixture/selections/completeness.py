@@ -65,6 +65,13 @@ class Completeness(Selecting):
         """The names of its functions, and what they are made of."""
         return "Completeness(" + ", ".join(_named(f) for f in (self.function, self.noise) if f is not None) + ")"
 
+    def refuse_failing(self, batch: Batch) -> None:
+        """Refuse functions that fail for rows, the model of noise for what these observe."""
+        super().refuse_failing(batch)
+        if self.noise is not None:
+            complete = batch.x.T[~batch.x.isnan().any(0)]
+            self.covariances(complete.double().cpu().numpy())
+
     def refuse(self, d: int, background: Background | None) -> None:
         """Refuse a background without a density elsewhere."""
         if isinstance(background, Rows):
@@ -98,9 +105,12 @@ class Completeness(Selecting):
         if found is None:
             raise ValueError("selection returned nothing: it must return a probability for each row")
         try:
+            if np.iscomplexobj(found):
+                raise TypeError("complex numbers")
             chance = np.asarray(found).astype(np.float64)
         except (TypeError, ValueError) as problem:
-            raise ValueError(f"selection must return probabilities, got {found!r}") from problem
+            first = np.asarray(found, dtype=object).ravel()[:1].tolist()
+            raise ValueError(f"selection must return probabilities, got {first} for the first row") from problem
         if chance.shape != (len(X),):
             raise ValueError(
                 f"selection returned an array of shape {chance.shape} for {len(X)} rows: it must be ({len(X)},)"
@@ -125,10 +135,17 @@ class Completeness(Selecting):
         """
         assert self.noise is not None
         shift, scale = self._frame(v.shape[1])
-        S = np.asarray(self.noise((v - shift) / scale), dtype=np.float64)
-        S = S[:, :, None] * np.eye(v.shape[1]) if S.ndim == 2 else S
-        if S.shape != (*v.shape, v.shape[1]) or not np.isfinite(S).all():
-            raise ValueError(f"noise of a Completeness must return finite variances {v.shape}, got shape {S.shape}")
+        given = np.asarray(self.noise((v - shift) / scale), dtype=np.float64)
+        S = given[:, :, None] * np.eye(v.shape[1]) if given.shape == v.shape else given
+        if S.shape != (*v.shape, v.shape[1]):
+            raise ValueError(f"noise of a Completeness must return variances {v.shape} or covariances "
+                             f"{(*v.shape, v.shape[1])}, got shape {given.shape}")  # fmt: skip
+        bad = ~(np.isfinite(S).all((1, 2)) & (np.diagonal(S, axis1=1, axis2=2) >= 0).all(1))
+        if bad.any():
+            row = int(bad.argmax())
+            true = (v[row] - shift) / scale
+            raise ValueError(f"noise of a Completeness returned {given[row]} for a true value {true}: variances must "
+                             "be finite and at least 0")  # fmt: skip
         return S * scale[:, None] * scale
 
     def noisy_rows(self, v: Array, like: Batch, rng: Any) -> Batch:

@@ -146,6 +146,16 @@ class Selecting(ABC):
         str
         """
 
+    def refuse_failing(self, batch: Batch) -> None:
+        """Refuse functions that fail for rows.
+
+        Parameters
+        ----------
+        batch : Batch
+            Noisy rows.
+        """
+        self.probability(batch)
+
     def needs_noise(self, noisy: bool) -> bool:
         """Whether what is kept cannot be told without the errors of rows.
 
