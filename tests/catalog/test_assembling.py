@@ -79,7 +79,7 @@ def test_rows_that_were_looked_at_are_assembled_to_the_same_bits(single):
     derived = {"m": "phot_g_mean_mag + 5 * log10(abs(parallax)) - 10"}
     for words in ({"columns": COLUMNS}, {"columns": ["bp_rp", "m"], "derive": derived}):
         recipe = xd.open(columns, **words).recipe
-        rooms = [[a.astype(np.float32 if single else np.float64) for a in blank(recipe, 3000)] for _ in range(2)]
+        rooms = [[np.full(a.shape, np.nan, "f4" if single else "f8") for a in blank(recipe, 3000)] for _ in range(2)]
         looked = assemble(recipe, [columns], None, rooms[0])
         known = assemble(recipe, [columns], None, rooms[1], look=False)
         np.testing.assert_array_equal(looked.x, known.x)

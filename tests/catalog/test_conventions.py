@@ -80,6 +80,21 @@ def test_vizier():
     assert np.allclose(S[:, 5, 5], e["Gmag"] ** 2)
 
 
+def test_hipparcos_and_tycho_at_vizier():
+    """I/239 writes its correlations with a colon; errors of right ascension are those of an arc, in mas, everywhere."""
+    table = {name: RNG.uniform(1, 2, N) for name in ("RAICRS", "Plx", "pmRA", "BTmag")} | {"DEICRS": np.full(N, 60.0)}
+    table |= {f"e_{name}": RNG.uniform(0.1, 0.2, N) for name in list(table)}
+    table |= {"Plx:RA": np.full(N, 0.3), "pmRA:Plx": np.full(N, -0.2)}
+    S = open_catalog(table, ["RAICRS", "Plx", "pmRA"]).load().batch.covariance().numpy()
+    e = {name: table[f"e_{name}"] for name in ("RAICRS", "Plx", "pmRA")}
+    assert np.allclose(S[:, 1, 2], -0.2 * e["Plx"] * e["pmRA"])
+    assert np.allclose(S[:, 0, 1], 0.3 * e["RAICRS"] * e["Plx"] / 3.6e6 / 0.5)
+    for ra, dec in (("RAmdeg", "DEmdeg"), ("RAdeg", "DEdeg"), ("_RAJ2000", "_DEJ2000")):
+        other = {ra: table["RAICRS"], dec: table["DEICRS"], f"e_{ra}": e["RAICRS"], "pmRA": table["pmRA"]}
+        assert np.allclose(sd(other, ra)[0], e["RAICRS"] / 3.6e6 / 0.5)
+    assert open_catalog(table, ["BTmag"]).units == ("mag",)
+
+
 def test_a_colour_of_vizier_shares_its_bands():
     S = open_catalog(vizier(), ["BP-RP", "BPmag"]).load().batch.covariance().numpy()
     table = vizier()
@@ -91,6 +106,7 @@ def test_a_colour_of_vizier_shares_its_bands():
 @pytest.mark.parametrize(
     ("name", "error"),
     [("psfMag_g", "psfMagErr_g"), ("modelMag_r", "modelMagErr_r"), ("cModelMag_i", "cModelMagErr_i"), ("u", "err_u"),
+     ("g", "Err_g"), ("PSFMAG_G", "PSFMAGERR_G"),
      ("dered_z", "err_z"), ("dered_g", "modelMagErr_g"), ("j_m", "j_msigcom"), ("k_m", "k_cmsig"),
      ("ks_m", "ks_msigcom"), ("w1mpro", "w1sigmpro"), ("Z", "ZERR"), ("VRAD", "VRAD_ERR"), ("teff", "teff_err"),
      ("MAG_AUTO_G", "MAGERR_AUTO_G"), ("mag_psf_g", "magerr_psf_g"), ("gMeanPSFMag", "gMeanPSFMagErr"),

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import xdeconv as xd
 from catalogues import gaia_like
 from xdeconv.catalog import sky
 from xdeconv.catalog._open import open as open_catalog
@@ -113,6 +114,18 @@ def test_positions_are_there_without_proper_motions():
     assert not batch.x[:2].isnan().any()
     assert (batch.x[2].isnan().numpy() == lost).all()
     assert (batch.noise[:3] != 0).all()
+
+
+def test_positions_without_errors_are_said_to_have_none_beside_motions_with_errors():
+    table = {"ra": np.arange(5.0), "dec": np.arange(5.0), "pmra": np.ones(5), "pmdec": np.ones(5)}
+    table |= {"pmra_error": np.full(5, 0.1), "pmdec_error": np.full(5, 0.1)}
+    with pytest.warns(xd.NoNoiseWarning, match="found for l, b in"):
+        source = xd.open(table, ["l", "b", "pml", "pmb"], derive="galactic")
+    assert source.unexplained == ("l", "b")
+    assert xd.open(table, ["pml", "pmb"], derive="galactic").unexplained == ()
+    exact = xd.open(table, ["l", "b", "pml", "pmb"], derive="galactic", error={"ra": None, "dec": None})
+    assert exact.unexplained == ()
+    assert xd.fit(exact, 1, epochs=2).mixture.meta["errors"] == [False, False, True, True]
 
 
 def test_words_for_transforms():

@@ -10,6 +10,7 @@ import xdeconv as xd
 from xdeconv import kernels
 from xdeconv.catalog import sky
 from xdeconv.catalog._open import open as open_catalog
+from xdeconv.catalog.velocities import MOTIONS, POSITIONS
 
 NAMES = ("ra", "dec", "parallax", "pmra", "pmdec", "radial_velocity")
 
@@ -104,6 +105,37 @@ def test_other_names():
     assert np.allclose(a.noise, b.noise, rtol=1e-12)
     with pytest.raises(ValueError, match="velocities need a position, a parallax and proper motions"):
         sky.velocities({"ra": np.zeros(3), "dec": np.zeros(3)})
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+def test_any_position_goes_with_any_motions(position):
+    table = stars(30)
+    right = sky.velocities(table)
+    turn = np.pi / 180 if position[0] == "RArad" else 1.0
+    for motions, velocities in MOTIONS.items():
+        for velocity in velocities:
+            names = dict(zip(NAMES[2:], (*motions, velocity), strict=True))
+            other = {new: table[name] for name, new in names.items()}
+            other |= {f"{new}_error": table[f"{name}_error"] for name, new in names.items()}
+            other |= {position[0]: turn * table["ra"], position[1]: turn * table["dec"]}
+            found = sky.velocities(other, correlation={motions[:2]: table["parallax_pmra_corr"][0]})
+            assert np.allclose(found.x, right.x, rtol=1e-12)
+            assert np.allclose(found.projection, right.projection)
+
+
+@pytest.mark.parametrize("lost", NAMES[2:])
+def test_what_is_measured_without_an_error_is_warned_of(lost):
+    table = stars(30)
+    del table[f"{lost}_error"]
+    with pytest.warns(xd.NoNoiseWarning, match=rf"no error column was found for {lost} in .*error=\{{'{lost}': None"):
+        source = open_catalog(table, ["U", "V", "W"], derive="velocities")
+    assert source.unexplained == (lost,)
+    assert f"NO NOISE of {lost}" in source.describe()
+    for said in ({lost: None}, {lost: 0.5}, {"U": None, "V": None, "W": None}):
+        assert open_catalog(table, ["U", "V", "W"], derive="velocities", error=said).unexplained == ()
+    del table[lost]
+    if lost == "radial_velocity":
+        assert open_catalog(table, ["U", "V", "W"], derive="velocities").unexplained == ()
 
 
 def test_stars_without_a_distance_are_refused():

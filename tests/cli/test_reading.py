@@ -75,6 +75,23 @@ def test_log_priors_name_components(here, call, more):
     assert away.max() < 0.05
 
 
+def test_rows_without_log_priors_are_asked_about_all_the_same(here, call):
+    """As the unlabelled rows are that a fit to labelled ones is for."""
+    assert call(*FIT, *NAMED, "--log-prior", "p0,p1")[0] == 0
+    pq.write_table(pq.read_table("rows.parquet").drop_columns(["p0", "p1"]), "other.parquet")
+    code, _, err = call("members", "m.safetensors", "other.parquet", "-o", "r.parquet")
+    assert code == 1
+    assert "no column 'p0'" in err
+    assert "--log-prior none" in err
+    assert call("members", "m.safetensors", "other.parquet", "--log-prior", "none", "-o", "r.parquet")[0] == 0
+    told = {"error_pattern": "sd_{name}", "correlation_pattern": "r_{a}_{b}"}
+    right = xd.load("m.safetensors").responsibilities(xd.open("rows.parquet", ["x", "y"], **told))
+    np.testing.assert_allclose(pq.read_table("r.parquet")["p_0"].to_numpy(), right[:, 0])
+    assert call("prepare", "rows.parquet", "store", "-c", "x,y", *NAMED, "--log-prior", "p0,p1")[0] == 0
+    assert call("fit", "store", "-k", "2", "--epochs", "2", "--log-prior", "none", "-o", "n.safetensors")[0] == 0
+    assert "log_prior" not in xd.load("n.safetensors").meta["open"]
+
+
 def test_a_store_remembers_the_options(here, call):
     assert call("prepare", "rows.parquet", "store", "-c", "x,y", *NAMED)[0] == 0
     assert call(*FIT, *NAMED)[0] == 0

@@ -74,30 +74,36 @@ TYCHO = Convention(
     others={"ra_error": "mas", "dec_error": "mas"},
     marks=("bt_mag", "vt_mag"),
 )
+_DEGREES = ("RA_ICRS", "DE_ICRS", "RAJ2000", "DEJ2000", "RAICRS", "DEICRS", "RAdeg", "DEdeg", "RAmdeg", "DEmdeg",
+            "_RAJ2000", "_DEJ2000", "_RA", "_DE")  # fmt: skip
+_BANDS = ("G", "BP", "RP", "J", "H", "K", "B", "V", "Hp", "BT", "VT")
 VIZIER = Convention(
     name="VizieR",
     units={
-        "RA_ICRS": "deg", "DE_ICRS": "deg", "RAJ2000": "deg", "DEJ2000": "deg",
-        "RAICRS": "deg", "DEICRS": "deg", "RArad": "rad", "DErad": "rad",
+        **dict.fromkeys(_DEGREES, "deg"), "RArad": "rad", "DErad": "rad",
         "Plx": "mas", "e_Plx": "mas", "pmRA": "mas/yr", "e_pmRA": "mas/yr", "pmDE": "mas/yr", "e_pmDE": "mas/yr",
-        "RV": "km/s", "e_RV": "km/s", "BP-RP": "mag", "BP-G": "mag", "G-RP": "mag",
-        **{f"{e}{band}mag": "mag" for e in ("", "e_") for band in ("G", "BP", "RP", "J", "H", "K", "B", "V", "Hp")},
+        **{f"{e}{name}": "km/s" for e in ("", "e_") for name in ("RV", "HRV", "RVDR2")},
+        "BP-RP": "mag", "BP-G": "mag", "G-RP": "mag",
+        **{f"{e}{band}mag": "mag" for e in ("", "e_") for band in _BANDS},
     },
-    others={f"e_{name}": "mas" for name in ("RA_ICRS", "DE_ICRS", "RAICRS", "DEICRS", "RArad", "DErad")},
+    others={f"e_{name}": "mas" for name in (*_DEGREES, "RArad", "DErad")},
     marks=("Plx", "pmRA", "Gmag", "Source"),
     sd={f"{band}mag": (f"e_{band}mag",) for band in ("G", "BP", "RP")},
     terms={
         "BP-RP": {"BPmag": 1.0, "RPmag": -1.0}, "BP-G": {"BPmag": 1.0, "Gmag": -1.0},
         "G-RP": {"Gmag": 1.0, "RPmag": -1.0},
     },
-    short={"RA_ICRS": "RA", "DE_ICRS": "DE", "RAJ2000": "RA", "DEJ2000": "DE"},
+    short={name: name.strip("_")[:2] for name in (*_DEGREES, "RArad", "DErad")},
 )  # fmt: skip
-TWOMASS = Convention("2MASS", {f"{band}_m": "mag" for band in ("j", "h", "k", "ks")})
+TWOMASS = Convention(
+    "2MASS", {f"{band}_{end}": "mag" for band in ("j", "h", "k", "ks") for end in ("m", "msigcom", "cmsig")}
+)
 SDSS = Convention(
     "SDSS", {f"{kind}{end}_{band}": "mag" for kind in ("psfMag", "modelMag", "cModelMag", "petroMag", "fiberMag")
              for end in ("", "Err") for band in "ugriz"}
 )  # fmt: skip
-DESI = Convention("DESI", {"PARALLAX": "mas", "PMRA": "mas/yr", "PMDEC": "mas/yr", "RA": "deg", "DEC": "deg"})
+DESI = Convention("DESI", {"PARALLAX": "mas", "PMRA": "mas/yr", "PMDEC": "mas/yr", "VRAD": "km/s", "VRAD_ERR": "km/s",
+                           **dict.fromkeys(("RA", "DEC", "TARGET_RA", "TARGET_DEC"), "deg")})  # fmt: skip
 KNOWN = (GAIA, TYCHO, VIZIER, TWOMASS, SDSS, DESI)
 
 
@@ -127,7 +133,9 @@ RULES = (
     Rule("WISE", r"(w[1-4])mpro", r"\1sigmpro"),
     Rule("SDSS", r"(\w+Mag)_([ugriz])", r"\1Err_\2"),
     Rule("SDSS", r"(\w+mag)_([ugriz])", r"\1err_\2"),  # as databases without capitals have it
+    Rule("SDSS", r"(\w+MAG)_([UGRIZ])", r"\1ERR_\2"),
     Rule("SDSS", r"(?:dered_)?([ugriz])", r"err_\1"),
+    Rule("SDSS", r"(?:dered_)?([ugriz])", r"Err_\1"),
     Rule("SDSS", r"dered_([ugriz])", r"modelMagErr_\1"),
     Rule("SDSS", r"(\w+)", r"\1Err"),
     Rule("DESI", r"(Z)", r"ZERR"),

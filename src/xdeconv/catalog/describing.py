@@ -47,10 +47,12 @@ def _noise_text(recipe: Recipe, name: str, raw: Sequence[str], derived: bool) ->
     moved = [f"minus {q.offset if isinstance(q.offset, float) else q.offset.text}; "
              for q in (recipe.quantities[c] for c in raw) if q.offset is not None]  # fmt: skip
     start += "".join(moved + filled)
+    bare = [column for column in raw if derived and column in recipe.unexplained]
     if not sources:
-        if name not in recipe.unexplained:
+        if not bare and name not in recipe.unexplained:
             return start + "no noise: values are taken as exact, as was said"
         return start + "NO NOISE: no error column was found, values are taken as exact"
     others = [o for pair in recipe.correlations for s, o in (pair, pair[::-1]) if s in sources and o not in sources]
     text = start + "sd " + " and ".join(recipe.deviations[s].text for s in sources)
-    return text + (f"; correlated with {', '.join(dict.fromkeys(others))}" if others else "")
+    text += f"; correlated with {', '.join(dict.fromkeys(others))}" if others else ""
+    return text + (f"; NO NOISE of {', '.join(bare)}: no error column was found" if bare else "")

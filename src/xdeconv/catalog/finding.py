@@ -16,9 +16,10 @@ from .coordinates import NAMED, parse_transform
 from .expressions import Expression
 from .recipe import Deviation, Quantity, Recipe
 from .transforms import Converted, Formula, Formulated, Hook, Joined, Plain, Transform
+from .velocities import POSITIONS
 
-LONGITUDES = {"ra": "dec", "raj2000": "dej2000", "ra_icrs": "de_icrs", "raicrs": "deicrs", "rarad": "derad",
-              "alpha": "delta", "l": "b", "glon": "glat", "ecl_lon": "ecl_lat"}  # fmt: skip
+LONGITUDES = {**{ra.lower(): dec.lower() for ra, dec in POSITIONS}, "alpha": "delta", "l": "b", "glon": "glat",
+              "ecl_lon": "ecl_lat"}  # fmt: skip
 LATITUDES = frozenset(LONGITUDES.values())
 COMMON = frozenset(("l", "b", "alpha", "delta"))  # names of other things too: positions only beside their partner
 ERROR_PATTERN, CORRELATION_PATTERN = "{name}_error", "{a}_{b}_corr"
@@ -208,6 +209,16 @@ class _Finder:
         if unknown:
             raise nearest(unknown[0], self.columns, self.where)
         self._require(raw, tuple(derived))
+        self._refuse_missing_priors()
+
+    def _refuse_missing_priors(self) -> None:
+        """A model asks for the log-priors of its rows, which other rows need not have."""
+        try:
+            self._require(self.choices.log_prior)
+        except ValueError as problem:
+            features = list(self.choices.columns)
+            raise ValueError(f"{problem}. Rows without log-priors are asked about as xd.open(rows, {features}), or "
+                             "with --log-prior none") from None  # fmt: skip
 
     def _refuse_idle_patterns(self, raw: Sequence[str]) -> None:
         """A pattern that was asked for and finds nothing is a mistake."""
@@ -348,7 +359,7 @@ class _Finder:
             if pair in self.choices.correlation:
                 return self.choices.correlation[pair]
         names = [_filled(self.choices.correlation_pattern, a=x, b=y) for x, y in ((a, b), (b, a))]
-        names += [f"{x}{y}cor" for x, y in _short_pairs(a, b)]  # as VizieR has it
+        names += [form.format(x, y) for x, y in _short_pairs(a, b) for form in ("{}{}cor", "{}:{}")]  # as VizieR has it
         return next((name for name in names if name in self.columns), None)
 
 

@@ -145,16 +145,25 @@ class Recipe:
 
     @property
     def unexplained(self) -> tuple[str, ...]:
-        """Features that have no noise although nobody said so: no error column was found."""
-        return tuple(name for name in self.features if not self._sources(name) and not self._declared(name))
+        """Features, or measured columns that these are made of, that have no noise although nobody said so."""
+        measured = {name: t.uncertain for t in self.transforms if t.uncertain for name in t.outputs}
+        each = [measured.get(name, (name,)) for name in self.features if not self._declared(name)]
+        return tuple(dict.fromkeys(name for names in each for name in names if self._is_bare(name)))
+
+    def _is_bare(self, name: str) -> bool:
+        """Whether a feature, or a column that one is made of, has no noise that anybody spoke of."""
+        return name not in self.declared and not self._sources(name)
 
     def _declared(self, feature: str) -> bool:
         inputs = self.inputs(feature)
         return feature in self.declared or (bool(inputs) and all(name in self.declared for name in inputs))
 
     def inputs(self, feature: str) -> tuple[str, ...]:
-        """The raw columns that a feature is made of."""
-        return next((t.inputs for t in self.transforms if feature in t.outputs), (feature,))
+        """The raw columns that a feature is made of; with a projection, that it is seen in."""
+        made = next((t for t in self.transforms if feature in t.outputs), None)
+        if made is None:
+            return (feature,)
+        return made.inputs if made.projected else made.needs(feature)
 
     @property
     def projection(self) -> Transform | None:

@@ -193,5 +193,5 @@ def _raw(columns: Iterable[str], transforms: Sequence[Transform]) -> set[str]:
 
 def noisy(recipe: Recipe) -> dict[str, tuple[str, ...]]:
     """Of each feature, the raw columns that give it noise."""
-    inputs = {name: tuple(sorted(_raw([name], recipe.transforms))) for name in recipe.features}
+    inputs = {name: sorted(recipe.inputs(name)) for name in recipe.features}
     return {name: tuple(raw for raw in raws if recipe.quantities[raw].terms) for name, raws in inputs.items()}

@@ -67,6 +67,7 @@ class Transform(ABC):
     outputs: tuple[str, ...]  # features
     units: tuple[str, ...]  # of the features, "" where unknown
     exact: tuple[str, ...] = ()  # inputs whose errors do not matter
+    uncertain: tuple[str, ...] = ()  # inputs that are measured: it is a mistake if one of them has no error
     projected = False  # whether the values are views of the features, along :meth:`directions`
     views: tuple[str, ...] = ()  # names of the values where they are views
 
@@ -171,6 +172,10 @@ class Converted(Transform):
     @property
     def exact(self) -> tuple[str, ...]:  # type: ignore[override]
         return self.made.exact
+
+    @property
+    def uncertain(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.made.uncertain
 
     @property
     def projected(self) -> bool:  # type: ignore[override]

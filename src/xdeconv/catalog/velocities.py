@@ -17,14 +17,22 @@ Array = np.ndarray
 ICRS_TO_GALACTIC = np.array(galactic.ICRS_TO_GALACTIC)
 OUTPUTS = ("U", "V", "W")
 WANTED = ("deg", "deg", "mas", "mas/yr", "mas/yr", "km/s")
-# What catalogues call position, parallax, proper motions and the radial velocity, which may be absent.
+# What catalogues call a position; parallax and proper motions; and beside these the radial velocity, if there is one.
+POSITIONS = (
+    ("ra", "dec"), ("RA_ICRS", "DE_ICRS"), ("RAJ2000", "DEJ2000"), ("RAICRS", "DEICRS"), ("RArad", "DErad"),
+    ("RAdeg", "DEdeg"), ("RAmdeg", "DEmdeg"), ("_RAJ2000", "_DEJ2000"), ("_RA", "_DE"), ("RA", "DEC"),
+    ("TARGET_RA", "TARGET_DEC"),
+)  # fmt: skip
+MOTIONS = {
+    ("parallax", "pmra", "pmdec"): ("radial_velocity", "dr2_radial_velocity"),
+    ("Plx", "pmRA", "pmDE"): ("RV", "HRV", "RVDR2"),
+    ("PARALLAX", "PMRA", "PMDEC"): ("VRAD",),
+}
+ASTROMETRY = (*POSITIONS[0], *next(iter(MOTIONS)))
+# Sets of names in which each name comes.
 NAMES = (
-    ("ra", "dec", "parallax", "pmra", "pmdec", "radial_velocity"),
-    ("RA_ICRS", "DE_ICRS", "Plx", "pmRA", "pmDE", "RV"),
-    ("RAJ2000", "DEJ2000", "Plx", "pmRA", "pmDE", "RV"),
-    ("RAICRS", "DEICRS", "Plx", "pmRA", "pmDE", "RV"),
-    ("RArad", "DErad", "Plx", "pmRA", "pmDE", "RV"),
-    ("RA", "DEC", "PARALLAX", "PMRA", "PMDEC", "VRAD"),
+    *((*position, *ASTROMETRY[2:], "radial_velocity") for position in POSITIONS),
+    *((*POSITIONS[0], *motions, velocity) for motions, velocities in MOTIONS.items() for velocity in velocities),
 )
 
 
@@ -38,7 +46,7 @@ class SpaceVelocity(Transform):
     not observed, such as the radial velocity of most stars, is missing; without a positive parallax there is no value.
     """
 
-    inputs: tuple[str, ...] = NAMES[0]
+    inputs: tuple[str, ...] = (*ASTROMETRY, "radial_velocity")
     outputs: tuple[str, ...] = OUTPUTS
     units: tuple[str, ...] = ("km/s", "km/s", "km/s")
     noise_at: float | None = None  # a velocity across the sky that noise is computed at, instead of each star's own
@@ -52,6 +60,10 @@ class SpaceVelocity(Transform):
     @property
     def exact(self) -> tuple[str, ...]:  # type: ignore[override]
         return self.inputs[:2]
+
+    @property
+    def uncertain(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.inputs[2:]
 
     def needs(self, output: str) -> tuple[str, ...]:
         """The inputs that one of the values depends on; none where there is no radial velocity at all."""
@@ -90,13 +102,17 @@ class SpaceVelocity(Transform):
 
 def spelling(columns: Sequence[str]) -> tuple[str, ...]:
     """What a table with these columns calls a position, parallax and motions: as Gaia does unless it has another's."""
-    return next((names for names in NAMES if all(name in columns for name in names[:2])), NAMES[0])
+    position = next((names for names in POSITIONS if set(names) <= set(columns)), POSITIONS[0])
+    motions = next((names for names in MOTIONS if set(names[1:]) <= set(columns)), ASTROMETRY[2:])
+    return (*position, *motions)
 
 
 def space_velocity(columns: Sequence[str] = ()) -> SpaceVelocity:
     """The transform for a table with these columns, which may be called as in Gaia, VizieR or DESI."""
-    for names in NAMES:
-        if all(name in columns for name in names[:5]):
-            return SpaceVelocity(names if names[5] in columns else names[:5])
-    wanted = "; ".join(", ".join(names[:5]) for names in NAMES)
-    raise ValueError(f"velocities need a position, a parallax and proper motions: {wanted}")
+    names = spelling(columns)
+    if not set(names) <= set(columns):
+        positions, motions = ("; ".join(map(", ".join, known)) for known in (POSITIONS, MOTIONS))
+        raise ValueError(f"velocities need a position, a parallax and proper motions: one of {positions}; and one of "
+                         f"{motions}")  # fmt: skip
+    velocity = [name for name in MOTIONS[names[2:]] if name in columns][:1]  # type: ignore[index]
+    return SpaceVelocity((*names, *velocity))

@@ -44,7 +44,8 @@ CorrelationPattern = Annotated[
     str | None, typer.Option("--correlation-pattern", help="What correlations are called. Default: {a}_{b}_corr.")
 ]
 LogPrior = Annotated[
-    str | None, typer.Option("--log-prior", help="Columns of log-priors, one per component, separated by commas.")
+    str | None,
+    typer.Option("--log-prior", help="Columns of log-priors, one per component, separated by commas; none for none."),
 ]
 Background = Annotated[
     str | None,
@@ -160,7 +161,8 @@ def opening(
         "log_prior": listed(log_prior) or None,
         **named,
     }
-    return {name: given for name, given in said.items() if given}
+    unsaid = {"log_prior": []} if log_prior == "none" else {}  # whatever a model or a store remembers
+    return {name: given for name, given in said.items() if given} | unsaid
 
 
 def open_data(

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 # What catalogues call longitudes and latitudes, and what is made by tangent, galactic and rotation; in lower case.
 POSITIONS = (
     ("ra", "dec"), ("l", "b"), ("ecl_lon", "ecl_lat"), ("ra_deg", "dec_deg"), ("ra_icrs", "de_icrs"),
-    ("raicrs", "deicrs"), ("rarad", "derad"),
+    ("raicrs", "deicrs"), ("rarad", "derad"), ("radeg", "dedeg"), ("ramdeg", "demdeg"), ("_raj2000", "_dej2000"),
+    ("_ra", "_de"),
     ("raj2000", "dej2000"), ("glon", "glat"), ("elon", "elat"), ("phi1", "phi2"), ("xi", "eta"),
 )  # fmt: skip
 SQUARE_DEGREES = (180 / np.pi) ** 2
