@@ -161,7 +161,7 @@ def opening(
         "log_prior": listed(log_prior) or None,
         **named,
     }
-    unsaid = {"log_prior": []} if log_prior == "none" else {}  # whatever a model or a store remembers
+    unsaid: dict[str, Any] = {"log_prior": []} if log_prior == "none" else {}  # whatever a model or a store remembers
     return {name: given for name, given in said.items() if given} | unsaid
 
 
