@@ -7,6 +7,7 @@ import torch
 import xdeconv as xd
 from xdeconv.catalog import hipparcos
 from xdeconv.fitting.initial import Ground, Start
+from xdeconv.kernels.options import Options
 from xdeconv.kernels.parameters import Parameters
 from xdeconv.mixture._mixture import Mixture
 from xdeconv.rows.batch import Batch
@@ -55,6 +56,15 @@ def test_rows_that_noise_drowns_are_for_broad_trials(full):
         X[::3, 0] = np.nan
         noise = np.tile(np.diag(variances) if full else variances, (2000, 1, 1) if full else (2000, 1))
         assert fits(Batch.from_arrays(X, noise), 2) == drowned
+
+
+def test_climbs_that_failed_are_left_without_a_warning():
+    """Few rows may lead a shaken mixture to where there is no density; whether that is like another is not asked."""
+    batch = projected(60)
+    search = broad._Broad(batch, Moves(), np.random.default_rng(0), Aim(), Options())
+    best = search._climb(at_random(batch)(0)).further(3)
+    failed = search._climb(Parameters(*(part * np.nan for part in best.parameters)))
+    assert search._raced([failed], best) is None
 
 
 @pytest.mark.slow

@@ -200,7 +200,7 @@ class _Broad:
     def shaken(self, best: Climb) -> Climb | None:
         """Where climbs end that begin where a part of the rows leads, or what is crossed with them, if it gains."""
         searches = [replace(self, rng=own) for own in self.rng.spawn(SHAKEN)]
-        climbs = self._each(searches, lambda search: search.shake(best))
+        climbs = [climb for climb in self._each(searches, lambda search: search.shake(best)) if _sound(climb)]
         return self._raced(climbs, best) or self.crossed(best, [climb.parameters for climb in climbs])
 
     def shake(self, best: Climb) -> Climb:
@@ -226,7 +226,7 @@ class _Broad:
         least = best.value + GAIN * self._nat
         arrived: list[Climb] = []
         for _ in range(LOOKS):
-            climbs = [climb for climb in climbs if not alike(climb.parameters, best.parameters)]
+            climbs = [c for c in climbs if _sound(c) and not alike(c.parameters, best.parameters)]
             if arrived or not climbs:
                 break
             before, climbs = climbs, self._each(climbs, lambda climb: climb.further(LOOK))
@@ -262,6 +262,11 @@ class _Broad:
 
     def _grouped(self, batch: Batch) -> kernels.RowsForGroups:
         return kernels.for_groups(batch, batch.d, self.options)
+
+
+def _sound(climb: Climb) -> bool:
+    """Whether a climb is where there are numbers."""
+    return all(bool(part.isfinite().all()) for part in climb.parameters[1:])
 
 
 def _hopeful(now: Climb, before: Climb, least: float) -> bool:
