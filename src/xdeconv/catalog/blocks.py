@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -78,22 +79,24 @@ def join(blocks: Sequence[Block]) -> Block:
 def gathered(blocks: Iterator[Block], rows: int) -> Iterator[list[Block]]:
     """Blocks in lists of so many rows, or a block more."""
     waiting: list[Block] = []
+    count = 0
     for block in blocks:
         waiting += [block] if block.n else []
-        if sum(part.n for part in waiting) >= rows:
+        count += block.n
+        if count >= rows:
             yield waiting
-            waiting = []
+            waiting, count = [], 0
     if waiting:
         yield waiting
 
 
 def side_by_side(streams: Sequence[Iterator[Block]], width: int) -> Iterator[Block]:
     """Blocks of several streams in turn; a stream that ends gives its place to the next."""
-    waiting = list(streams)
+    waiting = deque(streams)
     current: list[Iterator[Block]] = []
     while waiting or current:
         while waiting and len(current) < width:
-            current.append(waiting.pop(0))
+            current.append(waiting.popleft())
         for stream in list(current):
             block = next(stream, None)
             if block is None:
@@ -105,15 +108,17 @@ def side_by_side(streams: Sequence[Iterator[Block]], width: int) -> Iterator[Blo
 def pooled(blocks: Iterator[Block], limit: int, size: int) -> Iterator[tuple[Block, bool]]:
     """Blocks gathered into pools whose rows divide by ``size``, except the last; the rest waits for the next pool."""
     waiting: list[Block] = []
+    count = 0
     for block in blocks:
         waiting.append(block)
-        if sum(part.n for part in waiting) >= limit:
+        count += block.n
+        if count >= limit:
             pool = join(waiting)
             whole = pool.n - pool.n % size
-            waiting = [pool.take(np.arange(whole, pool.n))]
+            waiting, count = [pool.take(np.arange(whole, pool.n))], pool.n - whole
             yield pool.take(slice(0, whole)), False
             del pool
-    if any(part.n for part in waiting):
+    if count:
         yield join(waiting), True
 
 

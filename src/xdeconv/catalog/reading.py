@@ -62,7 +62,7 @@ class Reader:
         """Which rows these are, of the table."""
         return self.part, self.pieces
 
-    @property
+    @cached_property
     def numbers(self) -> tuple[int, ...]:
         """The numbers of the pieces."""
         return tuple(range(len(self.table.pieces))) if self.pieces is None else self.pieces

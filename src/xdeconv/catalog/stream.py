@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -419,7 +419,7 @@ class CatalogSource(Source):
 
     # Reading
 
-    @property
+    @cached_property
     def _pieces(self) -> tuple[int, ...]:
         return tuple(range(len(self.table.pieces))) if self.pieces is None else self.pieces
 

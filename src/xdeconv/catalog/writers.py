@@ -107,12 +107,13 @@ def _tables(schema: pa.Schema, blocks: Iterator[pa.RecordBatch]) -> Iterator[pa.
     import pyarrow as pa
 
     waiting: list[pa.RecordBatch] = []
-    some = False
+    rows, bytes_, some = 0, 0, False
     for block in blocks:
         waiting.append(block)
-        if sum(b.num_rows for b in waiting) >= GROUP_ROWS or sum(b.nbytes for b in waiting) >= GROUP_BYTES:
+        rows, bytes_ = rows + block.num_rows, bytes_ + block.nbytes
+        if rows >= GROUP_ROWS or bytes_ >= GROUP_BYTES:
             yield pa.Table.from_batches(waiting, schema)
-            waiting, some = [], True
+            waiting, rows, bytes_, some = [], 0, 0, True
     if waiting or not some:
         yield pa.Table.from_batches(waiting, schema)
 

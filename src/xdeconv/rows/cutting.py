@@ -45,11 +45,13 @@ def mixed(pools: Iterator[list[Batch]], size: int, shuffled: Callable[[Batch, in
 def pooled(batches: Iterator[Batch], rows: int) -> Iterator[list[Batch]]:
     """Batches in lists of so many rows, or a little more."""
     pool: list[Batch] = []
+    count = 0
     for batch in batches:
         pool.append(batch)
-        if sum(b.n for b in pool) >= rows:
+        count += batch.n
+        if count >= rows:
             yield pool
-            pool = []
+            pool, count = [], 0
     if pool:
         yield pool
 

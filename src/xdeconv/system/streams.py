@@ -101,6 +101,8 @@ class _Shared(ABC, Generic[S, T]):
         self.changed = threading.Condition()
         self.ready: dict[tuple[int, int], T] = {}
         self.place = (0, 0)  # of the result that is to come next
+        self.active: list[int] = []  # streams that were begun and have not ended, as far as is known
+        self.begun = 0
         self.problem: tuple[tuple[int, int], BaseException] | None = None
         self.stopped = False
 
@@ -135,8 +137,7 @@ class _Shared(ABC, Generic[S, T]):
                 self.streams[mine].readers -= 1
                 self.changed.notify_all()
             while not self.stopped:
-                last = len(self.streams) if self.problem is None else self.problem[0][0]
-                open_ = [i for i in range(self.place[0], min(last + 1, len(self.streams))) if not self.streams[i].ended]
+                open_ = self._open()
                 if not open_:
                     return None
                 if len(self.ready) < self.limit:
@@ -146,7 +147,16 @@ class _Shared(ABC, Generic[S, T]):
                 self.changed.wait()  # the result that is to come next is there, or being made
             return None
 
+    def _open(self) -> list[int]:
+        """Streams that may be drawn from, in order: those that were begun, and the next. Of many, few are looked at."""
+        last = len(self.streams) - 1 if self.problem is None else self.problem[0][0]
+        self.active = [i for i in self.active if not self.streams[i].ended]
+        return [i for i in (*self.active, self.begun) if i <= last]
+
     def _begin(self, number: int) -> int:
+        if number == self.begun:
+            self.active.append(number)
+            self.begun += 1
         self.streams[number].readers += 1
         return number
 

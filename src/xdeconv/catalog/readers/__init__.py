@@ -116,7 +116,8 @@ def _open_paths(label: str, paths: list[Path], names: Sequence[str] | None, skip
     good = [path for path in paths if _opens(kind, path)]
     if not good:
         raise ReadError(f"{label}: none of {len(paths)} files can be read")
-    bad = tuple(str(path) for path in paths if path not in good)
+    fine = set(good)
+    bad = tuple(str(path) for path in paths if path not in fine)
     kept = {str(path): stamps[str(path)] for path in good}
     return Files(_open_format(kind, label, good, names), kept, bad)
 

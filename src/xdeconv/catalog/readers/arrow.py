@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,7 +68,7 @@ class MemoryTable(Table):
     def columns(self) -> tuple[str, ...]:  # type: ignore[override]
         return tuple(self.table.column_names)
 
-    @property
+    @cached_property
     def pieces(self) -> tuple[Piece, ...]:  # type: ignore[override]
         starts = range(0, self.table.num_rows, BLOCK_ROWS)
         sizes = [min(BLOCK_ROWS, self.table.num_rows - start) for start in starts]

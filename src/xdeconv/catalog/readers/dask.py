@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PartitionTable(Table):
-    """One partition, as a pandas table in memory, under its number in the whole."""
+    """One partition, as a pandas table in memory, under its number in the whole: the pieces are told of that alone."""
 
     name: str
     columns: tuple[str, ...]
-    pieces: tuple[Piece, ...]
+    pieces: Mapping[int, Piece] | tuple[Piece, ...]  # type: ignore[assignment]
     partition: Any = field(repr=False, compare=False)
     units: Mapping[str, str] = field(default_factory=dict)
 
@@ -41,6 +41,7 @@ class DaskTable(Table):
     pieces: tuple[Piece, ...]
     frame: Any = field(repr=False, compare=False)
     units: Mapping[str, str] = field(default_factory=dict)
+    planned: dict[tuple[str, ...], list[Any]] = field(default_factory=dict, repr=False, compare=False)
     remote = True
 
     @classmethod
@@ -55,8 +56,14 @@ class DaskTable(Table):
 
     def read(self, piece: Piece, columns: Sequence[str], floats: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
         """The blocks of a partition, fetched."""
-        (partition,) = _compute([self.frame[list(columns)].to_delayed()[piece.index]])
+        (partition,) = _compute([self._partitions(tuple(columns))[piece.index]])
         yield from PartitionTable(self.name, self.columns, self.pieces, partition).read(piece, columns)
+
+    def _partitions(self, columns: tuple[str, ...]) -> list[Any]:
+        """Some columns of each partition, not yet fetched; to say so of one partition, Dask goes through all."""
+        if columns not in self.planned:
+            self.planned[columns] = self.frame[list(columns)].to_delayed()
+        return self.planned[columns]
 
     def stamp(self) -> dict[str, Any]:
         """Names and the rows of each partition: values would have to be computed to be looked at."""
@@ -64,16 +71,16 @@ class DaskTable(Table):
 
     def sum(self, work: Callable[[PartitionTable, int], Any], pieces: Sequence[int], columns: Sequence[str]) -> Any:
         """The sum of work(partition, number) over some partitions, each done where the partition is."""
-        parts = self.frame[list(columns)].to_delayed()
-        told = [_delayed(_there)(work, parts[i], i, self.name, self.columns, self.pieces) for i in pieces]
+        parts = self._partitions(tuple(columns))
+        told = [_delayed(_there)(work, parts[i], i, self.name, self.columns, self.pieces[i]) for i in pieces]
         return reduce(add, _compute(told))
 
 
 def _there(
     work: Callable[[PartitionTable, int], Any], partition: Any, number: int, name: str, columns: tuple[str, ...],
-    pieces: tuple[Piece, ...],
+    piece: Piece,
 ) -> Any:  # fmt: skip
-    return work(PartitionTable(name, columns, pieces, partition), number)
+    return work(PartitionTable(name, columns, {number: piece}, partition), number)
 
 
 def _delayed(function: Callable[..., Any]) -> Callable[..., Any]:

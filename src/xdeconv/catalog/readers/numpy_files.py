@@ -6,6 +6,7 @@ import zipfile
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ class ArrayTable(Table):
     def columns(self) -> tuple[str, ...]:  # type: ignore[override]
         return tuple(self.arrays)
 
-    @property
+    @cached_property
     def pieces(self) -> tuple[Piece, ...]:  # type: ignore[override]
         return _pieces(self.name, len(next(iter(self.arrays.values()))))
 
