@@ -3,10 +3,12 @@
 import os
 import threading
 import time
+from itertools import islice
 
 import pytest
 import torch
 
+from xdeconv.system import streams
 from xdeconv.system import threads as workers
 from xdeconv.system.streams import in_order, total
 
@@ -202,3 +204,41 @@ def test_an_interrupt_in_a_thread_is_raised_and_no_end(many, monkeypatch):
         list(in_order(counted(LENGTHS, []), interrupted, many))
     with pytest.raises(KeyboardInterrupt):
         total(counted(LENGTHS, []), interrupted)
+
+
+def long_streams(far):
+    """Two streams, of which the first waits until the second was read as far as that."""
+    reached = threading.Event()
+
+    def first():
+        yield 0
+        yield reached.wait(5)
+
+    def second():
+        for i in range(2 * far):
+            if i == far:
+                reached.set()
+            yield i
+
+    return [first, second]
+
+
+def test_threads_read_far_ahead_of_a_caller_that_waits():
+    assert next(islice(in_order(long_streams(50), int, 2, size=lambda _: 8), 1, None))
+
+
+def test_threads_read_no_further_ahead_than_results_have_room(monkeypatch):
+    monkeypatch.setattr(streams, "STARVED_BYTES", 30 * 8)
+    found = in_order(long_streams(20), int, 2, size=lambda _: 8)
+    assert list(islice(found, 2)) == [0, 1]
+    found.close()
+    drawn = []
+    results = in_order(counted([1000, 1000, 1000], drawn), tuple, 3, size=lambda _: 8)
+    next(results)
+    time.sleep(0.1)  # a slow caller does not wait
+    assert len(drawn) < 60
+    assert len(list(results)) == 2999
+    monkeypatch.setattr(streams, "STARVED_BYTES", 10 * 8)
+    waiting = in_order(long_streams(20), lambda i: i, 2, size=lambda _: 8)
+    assert next(waiting) == 0
+    assert next(waiting) is False  # the event was never set

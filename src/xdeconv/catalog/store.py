@@ -193,7 +193,7 @@ def _runs(
     pieces = [partial(_keyed, table, plan, piece, start, skip) for piece in range(start[0], len(table.pieces))]
     waiting: list[pa.RecordBatch] = []
     bytes_ = 0
-    for batch, place in in_order(pieces, tuple, readers):
+    for batch, place in in_order(pieces, tuple, readers, lambda keyed: keyed[0].nbytes):
         if not batch.num_rows:
             continue
         waiting.append(batch)

@@ -149,7 +149,7 @@ class CatalogSource(Source):
         return prefetched_to(cut, lambda batch: batch.to(device), device)
 
     def _passed(self, streams_: Sequence[Callable[[], Iterator[Blocks]]], world: int) -> Iterator[Batch]:
-        yield from streams.in_order(streams_, self._reader.batch)
+        yield from streams.in_order(streams_, self._reader.batch, size=lambda batch: self._bytes_of(batch.n))
         if world == 1:
             self._reader.refuse_gaps()
 
@@ -198,7 +198,10 @@ class CatalogSource(Source):
         if self._device.type != "cpu" or self.batch_rows is not None:
             return super().each(function)
         reader = self._reader
-        return streams.in_order(reader.streams(PASS_ROWS["cpu"]), lambda blocks: function(reader.batch(blocks)))
+        bytes_ = self._bytes_of(PASS_ROWS["cpu"])
+        return streams.in_order(
+            reader.streams(PASS_ROWS["cpu"]), lambda blocks: function(reader.batch(blocks)), size=lambda _: bytes_
+        )
 
     def passes(self, keep: Sequence[str]) -> Iterator[tuple[Batch, pa.RecordBatch]]:
         """One pass in order: batches, and the columns to keep of the same rows."""
@@ -227,7 +230,8 @@ class CatalogSource(Source):
                 for rows in shares(block.n, most):
                     yield block.take(rows), kept.slice(rows.start, rows.stop - rows.start)
 
-        return streams.in_order([partial(wanted, number) for number in self._pieces], made)
+        bytes_ = 8 * min(most, BLOCK_ROWS) * (self._row_numbers + numbers)
+        return streams.in_order([partial(wanted, number) for number in self._pieces], made, size=lambda _: bytes_)
 
     def split(self, fraction: float, seed: int) -> tuple[CatalogSource, CatalogSource | ArraySource]:
         """All but a fraction of the rows, and that fraction: the last pieces of a shuffled table, else by a hash."""
@@ -277,7 +281,8 @@ class CatalogSource(Source):
         first = [lambda number=number: islice(reader.blocks(number), 1) for number in order]
         blocks = streams.in_order(first, reader.clean)
         if len(order) == len(self._pieces):
-            blocks = streams.in_order([partial(reader.blocks, number) for number in order], reader.clean)
+            all_ = [partial(reader.blocks, number) for number in order]
+            blocks = streams.in_order(all_, reader.clean, size=lambda block: 8 * block.n * len(block.columns))
             part = Part(seed, 0.0, min(1.0, SPARE * size / max(self.rows, 1)))
         return [block.take(np.flatnonzero(part.mask(block.piece, block.position))) for block in blocks]
 
@@ -336,7 +341,8 @@ class CatalogSource(Source):
                 start += block.n
 
         parts = list(streams.in_order([partial(placed, i) for i in range(len(self._pieces))],
-                                      lambda item: reader.fill(item[1], room, item[0])))  # fmt: skip
+                                      lambda item: reader.fill(item[1], room, item[0]),
+                                      size=lambda part: 0))  # fmt: skip
         reader.refuse_gaps()
         if sum(part.n for part in parts) != rows:  # damaged parts were skipped
             return concatenate([part for part in parts if part.n])
@@ -345,7 +351,10 @@ class CatalogSource(Source):
     @property
     def bytes(self) -> int:
         """Size of all batches in memory."""
-        return 8 * self.rows * self._row_numbers
+        return self._bytes_of(self.rows)
+
+    def _bytes_of(self, rows: int) -> int:
+        return 8 * rows * self._row_numbers
 
     @property
     def _row_numbers(self) -> int:

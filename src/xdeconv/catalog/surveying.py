@@ -55,6 +55,10 @@ class Survey:
             self.share /= 2
             self.candidates = [block for block in map(self._thinned, self.candidates) if block.n]
 
+    def bytes_(self) -> int:
+        """Memory of the candidates, about."""
+        return sum(8 * block.n * (1 + len(block.columns)) for block in self.candidates)
+
     def _thinned(self, block: Block) -> Block:
         if self.share >= 1:
             return block
@@ -90,7 +94,7 @@ def survey(reader: Reader, rows: int | None, batch_rows: int, together: bool = F
 
     def mine() -> Findings:
         result = Survey(reader, reserve_share(len(reader.columns), rows))
-        for part in in_order(_streams(reader, batch_rows, together), result.look):
+        for part in in_order(_streams(reader, batch_rows, together), result.look, size=Survey.bytes_):
             result.add(part)
         return result.findings()
 
@@ -109,7 +113,9 @@ def survey_two(
 
     def mine() -> tuple[Findings, list[tuple[Place, Batch]]]:
         batches = []
-        for part, place, batch in in_order(_streams(whole, batch_rows, together), both):
+        for part, place, batch in in_order(
+            _streams(whole, batch_rows, together), both, size=lambda found: found[0].bytes_() + _bytes(found[2])
+        ):
             result.add(part)
             batches += [(place, batch)] if batch.n else []
         return result.findings(), batches
@@ -123,6 +129,10 @@ def survey_two(
 
 def _streams(reader: Reader, batch_rows: int, together: bool) -> Streams:
     return reader.streams(batch_rows, rank(), world()) if together else reader.streams(batch_rows)
+
+
+def _bytes(batch: Batch) -> int:
+    return sum(part.nbytes for part in (batch.x, batch.noise) if part is not None)
 
 
 def _place(block: Block) -> Place:

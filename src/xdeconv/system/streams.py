@@ -17,23 +17,32 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from . import threads as cores
+from .memory import free
 
 S = TypeVar("S")
 T = TypeVar("T")
 Make = Callable[[], Iterator[S]]
 AHEAD = 2  # results of a thread that may wait to be taken
+STARVED_SHARE, STARVED_BYTES = 0.125, 1 << 30  # of the free memory, and in all: results while the caller waits
 
 
-def in_order(streams: Sequence[Make[S]], function: Callable[[S], T], workers: int | None = None) -> Iterator[T]:
+def in_order(
+    streams: Sequence[Make[S]],
+    function: Callable[[S], T],
+    workers: int | None = None,
+    size: Callable[[T], int] | None = None,
+) -> Iterator[T]:
     """function(item) of each item of each stream, in order, made by ``workers`` threads that run ahead of the caller.
 
+    Of long streams, each of which one thread at a time reads, the others must be read far ahead for all threads to have
+    work: ``size`` tells the bytes of a result, so that as many may wait as fit, while the caller waits for another.
     Closing the iterator ends their work.
 
     >>> list(in_order([lambda: iter("ab"), lambda: iter("c")], str.upper))
     ['A', 'B', 'C']
     """
     count = workers or cores.threads()
-    shared = _Queue(streams, function, AHEAD * count)
+    shared = _Queue(streams, function, AHEAD * count, size)
     tasks = []
     try:
         for _ in range(count):
@@ -140,7 +149,7 @@ class _Shared(ABC, Generic[S, T]):
                 open_ = self._open()
                 if not open_:
                     return None
-                if len(self.ready) < self.limit:
+                if self._may_draw():
                     return self._begin(mine if mine in open_ else min(open_, key=self._readers))
                 if open_[0] == self.place[0] and self.streams[open_[0]].drawn <= self.place[1]:
                     return self._begin(open_[0])
@@ -162,6 +171,10 @@ class _Shared(ABC, Generic[S, T]):
 
     def _readers(self, i: int) -> int:
         return self.streams[i].readers
+
+    def _may_draw(self) -> bool:
+        """Whether there is room for another result."""
+        return len(self.ready) < self.limit
 
     @abstractmethod
     def _put(self, place: tuple[int, int], made: T) -> None:
@@ -214,10 +227,23 @@ class _Shared(ABC, Generic[S, T]):
 class _Queue(_Shared[S, T]):
     """Results that the caller takes one by one, in order."""
 
+    def __init__(
+        self, streams: Sequence[Make[S]], function: Callable[[S], T], limit: int, size: Callable[[T], int] | None
+    ) -> None:
+        super().__init__(streams, function, limit)
+        self.size = size
+        self.room = 0 if size is None else min(STARVED_BYTES, int(STARVED_SHARE * free()))
+        self.starved = False  # whether the caller waits for a result
+
     def _put(self, place: tuple[int, int], made: T) -> None:
+        taken = 0 if self.size is None else self.size(made)
         with self.changed:
             self.ready[place] = made
+            self.room -= taken
             self.changed.notify_all()
+
+    def _may_draw(self) -> bool:
+        return super()._may_draw() or (self.starved and self.room > 0)
 
     def take(self) -> list[T] | None:
         """The next result, in a list of one; None at the end. A problem is raised in its turn."""
@@ -228,6 +254,7 @@ class _Queue(_Shared[S, T]):
                 self._advance()
                 if self.place in self.ready:
                     values = [self.ready.pop(self.place)]
+                    self.room += 0 if self.size is None else self.size(values[0])
                     self.place = (self.place[0], self.place[1] + 1)
                     self.changed.notify_all()
                     return values
@@ -235,7 +262,15 @@ class _Queue(_Shared[S, T]):
                     self.refuse()
                 if self.place[0] >= len(self.streams) or self.stopped:
                     return None
-                self.changed.wait()
+                self._starve()
+
+    def _starve(self) -> None:
+        """Wait for a result, and let threads run ahead meanwhile."""
+        self.starved = True
+        if len(self.ready) >= self.limit and self.room > 0:
+            self.changed.notify_all()
+        self.changed.wait()
+        self.starved = False
 
 
 class _Sum(_Shared[Any, torch.Tensor]):
