@@ -313,3 +313,59 @@ def test_a_piece_of_hdf5_comes_in_blocks(write, tmp_path, monkeypatch):
     assert [piece.rows for piece in table.pieces] == [120, 120, 120, 40]
     assert [block.num_rows for block in blocks] == [30] * 13 + [10]
     np.testing.assert_array_equal(np.concatenate([block.column(0).to_numpy() for block in blocks]), COLUMNS["ra"])
+
+
+# Names
+
+
+def test_a_file_that_is_named_twice_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_text("x\n1\n")
+    for names in (["a.csv", "./a.csv"], ["a.csv", "*.csv"], [".", "b.csv"]):
+        with pytest.raises(ValueError, match=r"[ab]\.csv is named twice"):
+            open_table(names)
+    assert len(open_table(["a.csv", "b.csv"]).pieces) == 2
+
+
+def test_the_users_folder_and_file_urls_are_paths(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    (tmp_path / "a b.csv").write_text("x\n1\n")
+    for name in ("~/a b.csv", "~/*.csv", (tmp_path / "a b.csv").as_uri()):
+        assert len(open_table(name).pieces) == 1
+
+
+@pytest.mark.parametrize("name", ["s3://bucket/a.parquet", "https://host/a.fits", "gs://bucket/*.parquet"])
+def test_what_is_not_on_this_machine_is_said_to_be_that(name):
+    with pytest.raises(ValueError, match="is not on this machine: copy it here"):
+        open_table(name)
+
+
+# Text
+
+
+PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+
+
+@pytest.mark.parametrize("ending", PACKED)
+def test_compressed_text(ending, tmp_path):
+    pytest.importorskip("pyarrow")
+    text = "x,x_error,note\n" + "".join(f'{i},0.1,"a, ""{i}"""\n' for i in range(50_000))
+    path = tmp_path / f"a.csv{ending}"
+    with pa.CompressedOutputStream(str(path), PACKED[ending]) as file:
+        file.write(text.encode())
+    source = open_catalog(path, ["x"], memory=False)
+    assert np.array_equal(source.load().batch.x[0], np.arange(50_000.0))
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ReadError, match=r"a\.csv"):
+        open_catalog(path, ["x"], memory=False).load()
+
+
+def test_delimiters_within_quoted_names_are_none(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text('"name, first; last",x,"x, error"\n"Smith, J",1,0.5\n"O""Neill",2,0.5\n')
+    assert open_table(path).columns == ("name, first; last", "x", "x, error")
+    source = open_catalog(path, ["x"], error={"x": "x, error"})
+    assert source.load().batch.x.tolist() == [[1, 2]]

@@ -49,10 +49,13 @@ def refuse_input(target: Path, inputs: Iterable[str | Path | None], option: str 
 
 def files_of(inputs: Iterable[str | Path | None]) -> Iterable[Path]:
     """The files that paths, globs and folders stand for."""
+    from ..catalog.readers.naming import local
+
     for item in inputs:
         if item is None:
             continue
-        files = [Path(item)] if Path(item).exists() else [Path(name) for name in glob.glob(str(item), recursive=True)]
+        name = local(str(item))
+        files = [Path(name)] if Path(name).exists() else [Path(match) for match in glob.glob(name, recursive=True)]
         for path in files:
             yield from (p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -11,20 +10,11 @@ from typing import Any
 
 from ...rows.tables import kind_of
 from .files import Files, damage_named, stamped
-from .table import BLOCK_ROWS, Piece, ReadError, Table, natural, numbers, rows_of
+from .naming import MANIFEST, SUFFIXES, files_of, format_of
+from .table import BLOCK_ROWS, Piece, ReadError, Table, numbers, rows_of
 
 __all__ = ["BLOCK_ROWS", "Piece", "ReadError", "Table", "numbers", "open_table", "rows_of"]
-MANIFEST = "manifest.json"
 log = logging.getLogger("xdeconv")
-SUFFIXES = {
-    "parquet": (".parquet", ".pq"),
-    "arrow": (".arrow", ".feather", ".ipc"),
-    "text": (".csv", ".csv.gz", ".ecsv", ".ecsv.gz", ".tsv", ".tsv.gz", ".txt", ".dat"),
-    "fits": (".fits", ".fit", ".fits.gz"),
-    "votable": (".vot", ".votable", ".xml", ".vot.gz", ".votable.gz"),
-    "hdf5": (".hdf5", ".h5", ".hdf"),
-    "numpy": (".npy", ".npz"),
-}
 
 
 def open_table(data: Any, *, names: Sequence[str] | None = None, skip_bad_files: bool = False) -> Table:
@@ -33,11 +23,10 @@ def open_table(data: Any, *, names: Sequence[str] | None = None, skip_bad_files:
     ``names`` call the columns of an array that has none.
     """
     if isinstance(data, (str, os.PathLike)):
-        return _open_paths(str(data), _expand(str(data)), names, skip_bad_files)
+        return _open_paths(str(data), files_of([data]), names, skip_bad_files)
     if isinstance(data, (list, tuple)) and data and all(isinstance(item, (str, os.PathLike)) for item in data):
-        paths = [path for item in data for path in _expand(str(item))]
         label = str(data[0]) if len(data) == 1 else f"{data[0]} and {len(data) - 1} more"
-        return _open_paths(label, paths, names, skip_bad_files)
+        return _open_paths(label, files_of(data), names, skip_bad_files)
     return _open_object(data, names)
 
 
@@ -66,35 +55,6 @@ def _open_object(data: Any, names: Sequence[str] | None) -> Table:
 
         return array_table(data, "array in memory", names)
     raise ValueError(f"cannot read a table from {type(data).__name__}: give a path, a table or a dict of columns")
-
-
-def _expand(text: str) -> list[Path]:
-    """The files that a path, a glob or a directory stands for, in natural order."""
-    if not text:
-        raise FileNotFoundError("the name of a file to read is empty: is a variable of the shell not set?")
-    path = Path(text)
-    if path.is_file() or (path / MANIFEST).is_file():
-        return [path]
-    if path.is_dir():
-        found = _files_of(path)
-    else:
-        found = [Path(name) for name in glob.glob(text, recursive=True) if Path(name).is_file()]
-    if not found:
-        raise FileNotFoundError(f"there is no readable file at {text}")
-    return sorted(found, key=lambda p: natural(str(p)))
-
-
-def _files_of(folder: Path) -> list[Path]:
-    from .parquet import parquet_files
-
-    everything = [p for p in folder.iterdir() if p.is_file() and format_of(p)]
-    return parquet_files(folder) or everything
-
-
-def format_of(path: Path) -> str | None:
-    """The format that a file's name says, or None."""
-    name = path.name.lower()
-    return next((kind for kind, endings in SUFFIXES.items() if name.endswith(endings)), None)
 
 
 def _open_paths(label: str, paths: list[Path], names: Sequence[str] | None, skip_bad_files: bool) -> Table:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
+import csv
 import gzip
+import io
 import os
 import re
 import zlib
@@ -95,8 +98,12 @@ def _batches(
             true_values=["true", "True", "T", "1"], false_values=["false", "False", "F", "0"],
         ),
     }  # fmt: skip
-    with pa.input_stream(piece.file, compression="detect") as stream:
+    with pa.input_stream(piece.file, compression=_compression(piece.file)) as stream:
         yield from pa.csv.open_csv(stream, **options)
+
+
+def _compression(path: str) -> str | None:
+    return {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}.get(os.path.splitext(path.lower())[1])
 
 
 def _large(batch: pa.RecordBatch, names: Collection[str]) -> list[str]:
@@ -223,7 +230,11 @@ def _any_number(cells: Sequence[str]) -> bool:
 
 
 def _names(line: str, delimiter: str) -> tuple[str, ...]:
-    return tuple(part.strip().strip('"') for part in line.rstrip("\r\n").split(delimiter))
+    """The parts of a line; a delimiter within quotes is none."""
+    line = line.rstrip("\r\n")
+    quoted = '"' in line and line.count('"') % 2 == 0
+    parts = next(csv.reader([line], delimiter=delimiter, skipinitialspace=delimiter != " ")) if quoted else None
+    return tuple(part.strip().strip('"') for part in (line.split(delimiter) if parts is None else parts))
 
 
 def _numeric(line: str) -> bool:
@@ -259,9 +270,15 @@ def _fact(line: str, key: str) -> str | None:
 
 
 def _guess(names: str) -> str:
+    names = re.sub(r'"[^"]*"', "", names)
     return max(",\t;| ", key=names.count) if any(names.count(c) for c in ",\t;| ") else ","
 
 
 def _text(path: str) -> Any:
     kind = "utf-8-sig"  # what Excel writes begins with a mark
-    return gzip.open(path, "rt", encoding=kind) if path.endswith(".gz") else open(path, encoding=kind)
+    if path.lower().endswith(".zst"):
+        import pyarrow as pa
+
+        return io.TextIOWrapper(pa.input_stream(path, compression="zstd"), encoding=kind)
+    packed: Any = {".gz": gzip.open, ".bz2": bz2.open}.get(os.path.splitext(path.lower())[1], open)
+    return packed(path, "rt", encoding=kind)

@@ -1,0 +1,80 @@
+"""Naming files: what a path, a glob, a directory or several of them stand for, and the format that a name says."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.request import url2pathname
+
+from .table import natural
+
+MANIFEST = "manifest.json"
+PACKED = ("", ".gz", ".bz2", ".zst")  # of text
+SUFFIXES = {
+    "parquet": (".parquet", ".pq"),
+    "arrow": (".arrow", ".feather", ".ipc"),
+    "text": (*(kind + packed for kind in (".csv", ".ecsv", ".tsv") for packed in PACKED), ".txt", ".dat"),
+    "fits": (".fits", ".fit", ".fits.gz"),
+    "votable": (".vot", ".votable", ".xml", ".vot.gz", ".votable.gz"),
+    "hdf5": (".hdf5", ".h5", ".hdf"),
+    "numpy": (".npy", ".npz"),
+}
+
+
+def files_of(names: Sequence[str | os.PathLike[str]]) -> list[Path]:
+    """The files that some names stand for, each once."""
+    paths = [path for name in names for path in _expanded(str(name))]
+    known: dict[str, Path] = {}
+    for path in paths:
+        place = os.path.abspath(path)
+        if place in known:
+            raise ValueError(f"{path} is named twice, and its rows would count twice: name each file once")
+        known[place] = path
+    return paths
+
+
+def local(name: str) -> str:
+    """A name as the system of this machine has it: ~ is the user's folder, and file:// is taken off.
+
+    >>> local("file:///data/gaia.parquet")
+    '/data/gaia.parquet'
+    """
+    if name.startswith("file://"):
+        return url2pathname(name.removeprefix("file://"))
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", name):
+        raise ValueError(f"{name} is not on this machine: copy it here, or give its rows as a table of pyarrow, polars "
+                         "or Dask, or as a catalogue of LSDB")  # fmt: skip
+    return os.path.expanduser(name)
+
+
+def format_of(path: Path) -> str | None:
+    """The format that a file's name says, or None."""
+    name = path.name.lower()
+    return next((kind for kind, endings in SUFFIXES.items() if name.endswith(endings)), None)
+
+
+def _expanded(name: str) -> list[Path]:
+    """The files that a path, a glob or a directory stands for, in natural order."""
+    if not name:
+        raise FileNotFoundError("the name of a file to read is empty: is a variable of the shell not set?")
+    text = local(name)
+    path = Path(text)
+    if path.is_file() or (path / MANIFEST).is_file():
+        return [path]
+    if path.is_dir():
+        found = _inside(path)
+    else:
+        found = [Path(match) for match in glob.glob(text, recursive=True) if Path(match).is_file()]
+    if not found:
+        raise FileNotFoundError(f"there is no readable file at {name}")
+    return sorted(found, key=lambda p: natural(str(p)))
+
+
+def _inside(folder: Path) -> list[Path]:
+    from .parquet import parquet_files
+
+    everything = [p for p in folder.iterdir() if p.is_file() and format_of(p)]
+    return parquet_files(folder) or everything
