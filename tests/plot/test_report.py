@@ -272,6 +272,33 @@ def test_components_are_listed_and_highlighted_by_keyboard(browser, tmp_path):
 
 
 @pytest.mark.browser
+def test_the_box_of_a_background_is_in_view_and_far_ones_are_not(browser, tmp_path):
+    one = example(2, 2, seed=7)
+    low, high = np.transpose([(low - 1, high + 1) for low, high in facts(one)["ranges"]])
+    boxed = one.with_(background=xd.Uniform(low, high), background_weight=0.25)
+    page = Page(browser, boxed, tmp_path / "box.html")
+    (x0, x1), (y0, y1) = page("return [view.x, view.y]")
+    assert x0 < low[0] < high[0] < x1
+    assert y0 < low[1] < high[1] < y1
+    assert "a background with 25 % of all rows" in page.text("about")
+    far = one.with_(background=xd.Uniform([-1e3, -1e3], [1e3, 1e3]), background_weight=0.25)
+    page = Page(browser, far, tmp_path / "far.html")
+    assert np.ptp(page("return view.x")) < 100
+    page("document.getElementById('whole').click()")
+    page.settle()
+    assert np.ptp(page("return view.x")) > 2e3
+    assert page.log() == []
+
+
+@pytest.mark.browser
+def test_gaussians_of_one_component_of_tails_are_told_apart(browser, tmp_path):
+    page = Page(browser, example(2, 2, seed=7).with_(tails=xd.StudentT(3.0)), tmp_path / "tails.html")
+    assert page.text("about").startswith("2 components in 2 dimensions; with tails of Student's t with nu = 3.")
+    names = page("return [...document.querySelectorAll('#components .number')].map(e => e.textContent)")
+    assert sorted(names) == [f"{j}{letter}" for j in range(2) for letter in "abcdef"]
+
+
+@pytest.mark.browser
 def test_everything_can_be_reached_by_keyboard(browser, tmp_path):
     from selenium.webdriver.common.keys import Keys
 

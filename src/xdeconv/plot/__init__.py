@@ -9,7 +9,7 @@ given as everywhere: ``data`` (n, d) with NaN for missing, ``noise`` as variance
 'x [mas]'
 """
 
-from .axes import axis_title, explain, new_axes, opacity, span
+from .axes import axis_title, explain, new_axes, opacity
 from .calibrating import calibration, misfit, pit
 from .components import ellipses
 from .conditionals import conditional_1d, conditional_map
@@ -20,6 +20,7 @@ from .photometry import colour_magnitude
 from .skymap import sky
 from .training import history
 from .triangle import corner
+from .viewing import span
 
 __all__ = [
     "axis_title",

@@ -1,4 +1,4 @@
-"""What every picture shares: new axes, their titles and limits, colours, and rows in the model's coordinates."""
+"""What every picture shares: new axes, their titles, colours, and rows in the model's coordinates."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import ndtri
 
 from ..mixture._mixture import Mixture
-from ..mixture.background import Uniform
 from ..mixture.coordinates import Coordinate
 from ..rows.batch import Batch
 
@@ -17,15 +15,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Array = np.ndarray
-Limits = tuple[float, float]
 Given = Mapping[Any, float]
 """Values of other coordinates, {label or index: value}, at which a density is taken."""
 
 INSTALL = "pictures need matplotlib: pip install 'xdeconv[plot]'"
-TAIL = 0.003  # of the probability, beyond each end of an axis
-HEAVY = 0.01  # weight of a component that an axis must not cut off
-REACH = 3.3  # standard deviations of such a component that are shown
 FAINTEST, FAINT_OF_FEW, FEW = 0.08, 0.45, 12  # opacity of the lightest component, and where there are few
+KEY, LETTER = 0.65, 0.067  # inches of a legend's entry, before its text and per letter of it
 CROWD = 80  # as many components of equal weight may all be opaque
 DENSITY, COMPONENT, DATA, NOISY = "Blues", "#e8590c", "0.25", "tab:red"
 ON_DARK = "#40c4ff"  # components over a dark map
@@ -99,73 +94,6 @@ def name_axes(ax: Axes, mixture: Mixture, coordinates: Sequence[Coordinate]) -> 
     return ax
 
 
-def view(mixture: Mixture, coordinate: Coordinate, tail: float = TAIL) -> Limits:
-    """The interval of a coordinate to draw: what :func:`span` says, and all of every component that has some weight.
-
-    A component that is far wider than the rest widens it at most to twice its length on either side.
-    """
-    low, high = span(mixture, coordinate, tail)
-    line = mixture.marginal([coordinate])
-    heavy = line.weights >= HEAVY
-    mean, reach = line.means[heavy, 0], REACH * np.sqrt(line.covariances[heavy, 0, 0])
-    room = high - low
-    if isinstance(line.background, Uniform) and line.background_weight >= HEAVY:
-        return min(low, *line.background.low), max(high, *line.background.high)
-    low = max(min([low, *(mean - reach)]), low - room)
-    high = min(max([high, *(mean + reach)]), high + room)
-    return float(low), float(high)
-
-
-def views(
-    mixture: Mixture, coordinates: Sequence[Coordinate], limits: Any = None, rows: Array | None = None,
-    tail: float = TAIL,
-) -> list[Limits]:  # fmt: skip
-    """Limits of each coordinate: those given, as a sequence or as {coordinate: (low, high)}, else what shows all."""
-    if limits is not None and not isinstance(limits, Mapping):
-        return list(limits)
-    told = {mixture.indices(name)[0]: ends for name, ends in (limits or {}).items()}
-    shown = []
-    for i, a in enumerate(mixture.indices(coordinates)):
-        whole = view(mixture, a, tail)
-        shown.append(told.get(a) or (whole if rows is None else with_rows(whole, rows[:, i])))
-    return shown
-
-
-def span(mixture: Mixture, coordinate: Coordinate, tail: float = TAIL) -> Limits:
-    """The interval of a coordinate that leaves about ``tail`` of the probability beyond each end.
-
-    Parameters
-    ----------
-    mixture : Mixture
-        The density of the true values.
-    coordinate : str or int
-        A coordinate, by its label or its number.
-    tail : float, optional
-        The probability beyond each end.
-
-    Returns
-    -------
-    tuple of float
-        The ends of the interval.
-    """
-    line = mixture.marginal([coordinate])
-    z = ndtri((np.arange(400) + 0.5) / 400)
-    points = (line.means + np.sqrt(line.covariances[:, 0]) * z).ravel()
-    order = np.argsort(points)
-    below = np.cumsum(np.repeat(line.weights / len(z), len(z))[order])
-    low, high = np.interp([tail, 1 - tail], below, points[order])
-    return (float(low), float(high)) if high > low else (float(low) - 0.5, float(high) + 0.5)
-
-
-def with_rows(limits: Limits, values: Array, tail: float = 0.01) -> Limits:
-    """Limits widened to hold all but ``tail`` of the observed values at each end."""
-    seen = values[np.isfinite(values)]
-    if not len(seen):
-        return limits
-    low, high = np.quantile(seen, [tail, 1 - tail])
-    return min(limits[0], float(low)), max(limits[1], float(high))
-
-
 def opacity(weights: Array) -> Array:
     """Opacities in proportion to the weight, never quite nothing; 1 for the heaviest unless there is a crowd.
 
@@ -226,12 +154,6 @@ def thin(rows: int, most: int, seed: int = 0) -> Array:
     return np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))
 
 
-def within(values: Array, wide: Limits, high: Limits) -> Array:
-    """Which rows (n, 2) are in view."""
-    low, top = np.transpose([wide, high])
-    return np.asarray(((values >= low) & (values <= top)).all(axis=1))
-
-
 def explain(ax: Axes) -> None:
     """A legend below the figure of all that its axes name.
 
@@ -251,16 +173,23 @@ def explain(ax: Axes) -> None:
     if any(label.startswith("components,") for label in named):
         named.pop("components", None)  # the same colour twice
     if named:
-        columns = max(1, min(len(named), int(figure.get_figwidth() / 2.2)))
+        columns = _columns(list(named), figure.get_figwidth())
         figure.legend(
             named.values(), named.keys(), loc="outside lower center", ncols=columns, fontsize="small", frameon=False
         )
+
+
+def _columns(labels: Sequence[str], wide: float) -> int:
+    """As many columns of a legend as fit so many inches."""
+    inches = np.array([KEY + LETTER * len(label) for label in labels])
+    fit = [n for n in range(1, len(labels) + 1) if sum(part.max() for part in np.array_split(inches, n)) < wide]
+    return max(fit, default=1)
 
 
 def scatter(ax: Axes, values: Array, color: Any = DATA, zorder: float = 1.0) -> None:
     """Rows (n, 2) as dots: small and faint when there are many, so that crowds show as shades."""
     seen = values[np.isfinite(values).all(axis=1)]
     crowd = np.sqrt(max(len(seen), 1) / 200)
-    size, alpha = float(np.clip(5 / crowd, 1.5, 5)), float(np.clip(0.8 / crowd, 0.25, 0.8))
+    size, alpha = float(np.clip(5 / crowd, 2.0, 5)), float(np.clip(0.8 / crowd**0.5, 0.35, 0.8))
     ax.plot(seen[:, 0], seen[:, 1], ".", color=color, alpha=alpha, ms=size, mew=0, rasterized=True, zorder=zorder)
     ax.plot([], [], ".", color=color, ms=8, mec="0.25", mew=0.5, label="rows")  # white dots have an edge

@@ -16,15 +16,17 @@ from ..mixture.background import Uniform
 from ..mixture.coordinates import Coordinate
 from ..mixture.selections.contract import Selecting
 from ..rows.batch import Batch
-from .axes import Array, axis_title, covariances_of, name_axes, name_of, new_axes, rows_of, some, values_of
+from .axes import Array, axis_title, covariances_of, explain, name_axes, name_of, new_axes, rows_of, some, values_of
 from .convolving import GROUPS, NUMBERS, distribution, grouped
 from .flattening import flattened
+from .kept import kept_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 DRAWS = 50  # for each row that was selected: probabilities are even whatever their number
 BAND = 0.99  # of right models' bars lie in the band
+RIGHT = f"{BAND:.0%} of a right model".replace("%", " %")
 EVEN = 12**-0.5  # standard deviation of numbers that are even between 0 and 1
 SCATTER = 15**-0.5 / 2  # of that, over samples of n, times the root of n
 MOST_OF_BOX = 2  # dimensions of a box that Gaussians can stand for
@@ -142,6 +144,7 @@ def calibration(
             kept = np.isfinite(u[:, i])
             _by_error(both[:, 1].ravel()[i], seen, errors[kept, i], groups, axis_title(mixture, a))
     axes[0].set_ylabel("rows / expected")
+    explain(axes[0])
     return axes[: len(chosen)]
 
 
@@ -159,7 +162,8 @@ def misfit(
     """Where in two coordinates there are more rows than the noisy model expects (red), or fewer (blue).
 
     The colour is the signed root of the deviance of each cell's count: as if in standard deviations, correct for few
-    rows too. Expected counts are the model with the noise of the very rows; rows that miss a value are left out. The
+    rows too. Expected counts are the model with the noise of the very rows, of a mixture with a selection those that it
+    keeps; rows that miss a value are left out. The
     title has the root mean square of all cells: 1 for a right model.
 
     Parameters
@@ -196,7 +200,11 @@ def misfit(
     values, S = values[seen], S[seen]
     edges = [_edges(values[:, i], bins) for i in range(2)]
     observed = np.histogram2d(values[:, 0], values[:, 1], bins=edges)[0]
-    expected = len(values) * cell_probability(mixture.marginal(chosen), edges, S)
+    if mixture.selection is None:
+        expected = len(values) * cell_probability(mixture.marginal(chosen), edges, S)
+    else:
+        kept = kept_rows(mixture, batch.rows(torch.from_numpy(np.flatnonzero(seen))))[:, chosen]
+        expected = np.maximum(np.histogram2d(kept[:, 0], kept[:, 1], bins=edges)[0], 0.5) * len(values) / len(kept)
     z = _deviance(observed, expected)
     ax = new_axes(1, 1, 4.6) if ax is None else ax
     blank = np.ma.masked_where((expected < 0.5) & (observed == 0), z)
@@ -262,10 +270,10 @@ def _uniform(ax: Axes, u: Array, bins: int) -> None:
     """Bars relative to even ones, and the band in which a right model's would lie."""
     n = max(len(u), 1)
     low, high = binom.interval(BAND, n, 1 / bins)
-    ax.axhspan(low * bins / n, high * bins / n, color="0.85", lw=0)
+    ax.axhspan(low * bins / n, high * bins / n, color="0.85", lw=0, label=RIGHT)
     ax.axhline(1.0, color="0.4", lw=0.8)
     heights = np.histogram(u, bins=bins, range=(0, 1))[0] * bins / n
-    ax.stairs(heights, np.linspace(0, 1, bins + 1), color="tab:blue", lw=1.4)
+    ax.stairs(heights, np.linspace(0, 1, bins + 1), color="tab:blue", lw=1.4, baseline=None)
     top = max(heights.max(initial=0.0), high * bins / n)
     ax.set(xlim=(0, 1), ylim=(0, max(1.15 * top, 2.0)), xticks=[0, 0.5, 1])
 
@@ -280,6 +288,8 @@ def _by_error(ax: Axes, u: Array, errors: Array, groups: int, title: str) -> Non
     ax.axhline(EVEN, color="0.4", lw=0.8)
     ax.plot(middle, spread, "o-", color="tab:blue", ms=4, lw=1.2)
     most = max([0.03, *(1.3 * abs(s - EVEN) for s in spread), *half])
+    ax.locator_params(axis="x", nbins=4)
+    ax.xaxis.set_major_formatter("{x:.3g}")  # no power of ten beside the axis, where its title is
     ax.set(ylim=(EVEN - most, EVEN + most), xlabel=f"error of {title}", ylabel="spread of probabilities")
 
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from ..mixture._mixture import Mixture
 from ..mixture.coordinates import Coordinate
-from .axes import Array, Given, Limits, at, axis_title, name_axes, name_of, new_axes, some, span, unit_of
+from .axes import Array, Given, at, axis_title, name_axes, name_of, new_axes, some, unit_of
 from .densities import on_grid
+from .viewing import Limits, span
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

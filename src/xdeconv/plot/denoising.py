@@ -9,9 +9,10 @@ import numpy as np
 
 from ..mixture._mixture import Mixture
 from ..mixture.coordinates import Coordinate
-from .axes import Array, covariances_of, name_axes, new_axes, rows_of, some, span, thin, values_of, with_rows
+from .axes import Array, covariances_of, explain, name_axes, new_axes, rows_of, some, thin, values_of
 from .components import outlines
 from .densities import enclosing_levels, on_grid
+from .viewing import span, with_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,8 +75,8 @@ def denoised(
     limits = [with_rows(with_rows(span(mixture, a), before[:, i]), after[:, i]) for i, a in enumerate(chosen)]
     left, right = new_axes(1, 2, 4.4, sharex=True, sharey=True)[0]
     seen = np.isfinite(before).all(axis=1)
-    _points(left, before[seen], S[seen], BEFORE)
-    _points(right, after, V, AFTER)
+    _points(left, before[seen], S[seen], BEFORE, "measured, 1σ")
+    _points(right, after, V, AFTER, "denoised, 1σ")
     lost = int((~seen).sum())
     left.set_title(f"measured: {seen.sum()} rows" + (f" ({lost} miss a value)" if lost else ""), fontsize="medium")
     right.set_title(f"denoised: {rows.n} rows", fontsize="medium")
@@ -84,19 +85,23 @@ def denoised(
         _contours(ax, pair, limits, bins)
         ax.set(xlim=limits[0], ylim=limits[1])
         name_axes(ax, mixture, chosen).label_outer()
+    explain(left)
     return np.array([left, right])
 
 
-def _points(ax: Axes, means: Array, covariances: Array, color: str) -> None:
+def _points(ax: Axes, means: Array, covariances: Array, color: str, name: str) -> None:
     from matplotlib.collections import LineCollection
 
     alpha = float(np.clip(30 / max(len(means), 1), 0.15, 0.6))
     curves = list(outlines(means, covariances))
     ax.add_collection(LineCollection(curves, colors=color, lw=0.6, alpha=alpha, zorder=2))
     ax.plot(means[:, 0], means[:, 1], ".", color=color, ms=4, mew=0, zorder=3)
+    ax.plot([], [], ".-", color=color, lw=0.6, ms=4, mew=0, label=name)
 
 
 def _contours(ax: Axes, pair: Mixture, limits: Sequence[tuple[float, float]], bins: int) -> None:
     x, y, density = on_grid(pair, limits[0], limits[1], bins)
     levels = enclosing_levels(density, CONTOURS)
     ax.contour(x, y, density, levels=levels, colors="0.3", linewidths=0.8, alpha=0.7, zorder=1)
+    shares = " and ".join(f"{100 * share:g}" for share in CONTOURS)
+    ax.plot([], [], color="0.3", lw=0.8, label=f"true density: {shares} % within contours")

@@ -18,7 +18,6 @@ from .axes import (  # fmt: skip
     NOISY,
     Array,
     Given,
-    Limits,
     at,
     axis_title,
     crowding,
@@ -30,16 +29,16 @@ from .axes import (  # fmt: skip
     some,
     thin,
     values_of,
-    views,
-    within,
 )
 from .convolving import noisy_density
+from .viewing import Limits, blurred, views, within
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 ENCLOSED = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.68, 0.8, 0.9, 0.95, 0.99)  # of the probability, inside each contour
 BARS = 60
+EXPECTED = "expected with noise"
 
 
 def density_2d(
@@ -126,7 +125,7 @@ def marginal_1d(
     """The density of one coordinate, its components below it, over a histogram of the rows.
 
     With the rows' noise a dashed line shows what the model expects of the noisy values: that is what the histogram
-    should follow.
+    should follow, unless rows were selected. :func:`corner` knows whole rows, and what is expected of those kept.
 
     Parameters
     ----------
@@ -163,13 +162,15 @@ def marginal_1d(
     values, variances = _observed(data, noise, error)
     ((low, high),) = views(mixture, [coordinate], [limits] if isinstance(limits, tuple) else limits, values[:, None])
     x = np.linspace(low, high, bins)
+    fine = _fine(line, x)
     if len(values):
         _histogram(ax, values, low, high)
     if components:
-        _components(ax, line, x)
-    ax.plot(x, np.exp(line.log_prob(x[:, None])), color="k", lw=1.2, label="true density")
+        _components(ax, line, fine)
+    ax.plot(fine, np.exp(line.log_prob(fine[:, None])), color="k", lw=1.2, label="true density")
     if variances is not None and len(values):
-        ax.plot(x, noisy_density(line, x, variances), "--", color=NOISY, lw=1.0, label="expected with noise")
+        said = EXPECTED if mixture.selection is None else f"{EXPECTED}, of rows kept or not"
+        ax.plot(x, noisy_density(line, x, variances), "--", color=NOISY, lw=1.0, label=said)
     ax.set_xlim(low, high)
     ax.set_ylim(bottom=0)
     ax.set_xlabel(axis_title(mixture, coordinate))
@@ -201,7 +202,15 @@ def on_grid(pair: Mixture, wide: Limits, high: Limits, bins: int) -> tuple[Array
     """x (bins,), y (bins,) and the density (bins, bins) of two coordinates, rows along y."""
     x, y = np.linspace(*wide, bins), np.linspace(*high, bins)
     grid = np.stack(np.meshgrid(x, y), -1).reshape(-1, 2)
+    pair = blurred(pair, np.array([x[1] - x[0], y[1] - y[0]]))
     return x, y, np.exp(pair.log_prob(grid)).reshape(bins, bins)
+
+
+def _fine(line: Mixture, x: Array) -> Array:
+    """Values of a coordinate, more of them about the components, none of which may fall between two."""
+    sd = np.sqrt(line.covariances[:, 0])
+    places = (line.means + sd * np.linspace(-4, 4, 17))[sd[:, 0] > 1e-9 * np.ptp(x)].ravel()
+    return np.union1d(x, places[(places > x[0]) & (places < x[-1])])
 
 
 def _components(ax: Axes, line: Mixture, x: Array) -> None:
@@ -209,7 +218,9 @@ def _components(ax: Axes, line: Mixture, x: Array) -> None:
     from matplotlib.colors import to_rgba
 
     order = np.argsort(line.weights)
-    each = norm.pdf(x, line.means[order], np.sqrt(line.covariances[order, 0])) * line.shares[order, None]
+    parts = line.gaussians()  # several beside each other for a component of heavy tails
+    each = norm.pdf(x, parts.means, np.sqrt(parts.covariances[:, 0])) * parts.shares[: parts.k, None]
+    each = each.reshape(line.k, -1, len(x)).sum(axis=1)[order]
     colors = np.tile(to_rgba(COMPONENT), (line.k, 1))
     colors[:, 3] = opacity(line.weights)[order]
     curves = np.stack(np.broadcast_arrays(x, each), axis=-1)

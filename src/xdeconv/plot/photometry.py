@@ -13,7 +13,6 @@ from .axes import (  # fmt: skip
     ON_DARK,
     Array,
     Given,
-    Limits,
     at,
     covariances_of,
     name_axes,
@@ -23,10 +22,10 @@ from .axes import (  # fmt: skip
     some,
     thin,
     values_of,
-    views,
 )
 from .components import ellipses
 from .densities import enclosing_levels, on_grid
+from .viewing import Limits, views
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -133,8 +132,8 @@ def _density(ax: Axes, pair: Mixture, wide: Limits, high: Limits, bins: int, cma
     norm = LogNorm(top / DEEPEST, top, clip=True)
     ax.pcolormesh(x, y, np.maximum(density, top / DEEPEST), norm=norm, cmap=cmap, rasterized=True)
     ax.contour(x, y, density, levels=enclosing_levels(density, CONTOURS), colors="w", linewidths=0.6, alpha=0.7)
-    shares = f"{CONTOURS[0]:.0%} to {CONTOURS[-1]:.0%}"
-    ax.plot([], [], color="0.75", lw=0.8, label=f"{shares} of true values within contours")
+    shares = f"{100 * CONTOURS[0]:g} to {100 * CONTOURS[-1]:g} %"
+    ax.plot([], [], color="0.75", lw=0.8, label=f"true density: {shares} within contours")
 
 
 def _rows(ax: Axes, values: Array, S: Array, points: int) -> None:

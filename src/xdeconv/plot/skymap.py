@@ -10,8 +10,9 @@ import numpy as np
 from ..mixture._mixture import Mixture
 from ..mixture.coordinates import Coordinate
 from ..rows.units import ANGLES, factor
-from .axes import ON_DARK, Array, Given, at, new_axes, rows_of, scatter, some, thin, unit_of, values_of, views
+from .axes import ON_DARK, Array, Given, at, new_axes, rows_of, scatter, some, thin, unit_of, values_of
 from .components import ellipses
+from .viewing import blurred, views
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -132,10 +133,12 @@ def _field(
 ) -> Axes:
     """A part of the sky, east to the left, as wide as it is high where a degree is a degree."""
     (west, east), (south, north) = field
-    ax = new_axes(1, 1, (6.4, 5.2))
+    flat = (east - west) * np.cos(np.radians((south + north) / 2)) / (north - south)
+    high = float(np.clip(4.8 / flat, 2.8, 4.8))
+    ax = new_axes(1, 1, (max(high * flat, 2.4) + 1.6, high + 0.6))
     x, y = np.linspace(west, east, bins + 1), np.linspace(south, north, bins + 1)
     lon, lat = np.meshgrid((x[1:] + x[:-1]) / 2, (y[1:] + y[:-1]) / 2)
-    pair = some(mixture, chosen, 2)
+    pair = blurred(some(mixture, chosen, 2), np.array([x[1] - x[0], y[1] - y[0]]) / to_degrees)
     density = np.exp(pair.log_prob(np.stack([lon, lat], axis=-1).reshape(-1, 2) / to_degrees)).reshape(lon.shape)
     density = density / to_degrees.prod() / np.cos(np.radians(lat))
     _colours(ax, x, y, np.maximum(density, np.finfo(float).tiny), cmap)
@@ -146,6 +149,7 @@ def _field(
     ax.set(xlim=(east, west), ylim=(south, north))
     ax.set_aspect(1 / np.cos(np.radians((south + north) / 2)))
     ax.ticklabel_format(useOffset=False)
+    ax.locator_params(axis="x", nbins=5 if flat > 0.6 else 3)
     return ax
 
 
@@ -156,7 +160,7 @@ def sky_density(pair: Mixture, to_degrees: Array, center: float, bins: int) -> t
     """
     x, y = np.linspace(-180, 180, 2 * bins + 1), np.linspace(-90, 90, bins + 1)
     lon, lat = np.meshgrid((x[1:] + x[:-1]) / 2 + center, (y[1:] + y[:-1]) / 2)
-    total = np.zeros(lon.shape)
+    total, pair = np.zeros(lon.shape), blurred(pair, 180 / bins / to_degrees)
     for turned, image in ((0, lat), (180, 180 - lat), (180, -180 - lat)):
         for around in (-720, -360, 0, 360, 720):
             rows = np.stack([lon + turned + around, image], axis=-1).reshape(-1, 2)

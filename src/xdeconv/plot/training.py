@@ -44,6 +44,9 @@ def history(records: Mixture | Iterable[Epoch], ax: Axes | None = None, *, again
         drawn += _start(ax, [record for record in all_records if record.restart == restart], against)
     ax.set_xlabel(against)
     ax.set_ylabel("log-likelihood per row")
+    ax.ticklabel_format(axis="y", style="plain", useOffset=False)  # -3.4081, not -0.0001 beside a number that is missed
+    if against == "epoch":
+        ax.locator_params(axis="x", integer=True)
     if ax.lines:
         ax.legend()
         ax.set_ylim(*_view(drawn))

@@ -9,9 +9,11 @@ import numpy as np
 
 from ..mixture._mixture import Mixture
 from ..mixture.coordinates import Coordinate
-from .axes import Array, Given, Limits, at, covariances_of, explain, new_axes, rows_of, scatter, thin, values_of, views
+from .axes import Array, Given, at, covariances_of, explain, new_axes, rows_of, scatter, thin, values_of
 from .components import ellipses
 from .densities import density_2d, marginal_1d
+from .kept import expect_kept, kept_rows
+from .viewing import Limits, views
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,7 +38,7 @@ def corner(
     """A triangle of axes: marginals on the diagonal, pairs below it, over rows of data.
 
     Rows are grey, the density of the true values blue. With ``noise`` or ``error`` the diagonal shows too, dashed in
-    red, what the model expects of the noisy values.
+    red, what the model expects of the noisy values; of a mixture with a selection, of those that were kept.
 
     Parameters
     ----------
@@ -79,9 +81,13 @@ def corner(
     S = covariances_of(mixture.widened(batch), chosen) if noisy and batch is not None else None
     limits = views(mixture, chosen, limits, rows)
     few = rows[thin(len(rows), points)]
+    kept = kept_rows(mixture, batch) if batch is not None and mixture.selection is not None else None
     for i, a in enumerate(chosen):
-        values, variances = rows[:, i] if len(rows) else None, None if S is None else S[:, i, i]
+        values = rows[:, i] if len(rows) else None
+        variances = None if S is None or kept is not None else S[:, i, i]
         marginal_1d(mixture, a, axes[i, i], data=values, noise=variances, limits=limits[i], components=components)
+        if kept is not None:
+            expect_kept(axes[i, i], kept[:, a], limits[i])
         axes[i, i].set(ylabel="", yticks=[])
         for j, b in enumerate(chosen[:i]):
             _pair(mixture, (b, a), axes[i, j], few[:, [j, i]], (limits[j], limits[i]), components, bins)

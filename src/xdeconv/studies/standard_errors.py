@@ -14,7 +14,8 @@ from torch import Tensor
 from ..fitting.beside.background import as_background
 from ..mixture._mixture import Mixture
 from ..mixture.coordinates import Coordinate
-from ..plot.axes import axis_title, new_axes, view
+from ..plot.axes import axis_title, new_axes
+from ..plot.viewing import view
 from ..rows.batch import Batch
 from ..rows.data import ArraySource
 from ..system.text import measured

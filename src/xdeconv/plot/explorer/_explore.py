@@ -20,11 +20,10 @@ from ...fitting.history import KEPT
 from ...mixture._mixture import Mixture
 from ...mixture.background import Uniform
 from ...system.files import write_atomically
-from ..axes import span
+from ..viewing import view
 
 Array = np.ndarray
 SCRIPTS = ("mixture.js", "picture.js", "explorer.js", "components.js", "controls.js", "training.js", "start.js")
-TAIL = 0.001  # of the probability, beyond each end of a slider
 
 
 def explore(mixture: Mixture, path: str | os.PathLike[str], *, title: str = "Mixture") -> Path:
@@ -77,7 +76,10 @@ def page(mixture: Mixture, title: str = "Mixture") -> str:
 def facts(mixture: Mixture, title: str = "Mixture") -> dict[str, Any]:
     """What the page knows, as JSON: arrays are float64 in base64, covariances as packed lower triangles."""
     meta = {name: value for name, value in (mixture.meta or {}).items() if name != "history"}
-    background, mixture = _background(mixture), mixture.with_(background=None).gaussians()
+    ranges = [view(mixture, a) for a in range(mixture.d)]
+    background, beside, k = _background(mixture), _beside(mixture), mixture.k
+    structure = mixture.structure
+    mixture = mixture.with_(background=None).gaussians()
     a, b = np.tril_indices(mixture.d)
     return {
         "title": title,
@@ -86,11 +88,13 @@ def facts(mixture: Mixture, title: str = "Mixture") -> dict[str, Any]:
         "labels": list(mixture.labels or (f"x{a}" for a in range(mixture.d))),
         "named": mixture.labels is not None,
         "units": list(mixture.units or [""] * mixture.d),
-        "ranges": [_range(mixture, a) for a in range(mixture.d)],
+        "ranges": ranges,
         "weights": packed(mixture.weights),
         "means": packed(mixture.means),
         "covariances": packed(mixture.covariances[:, a, b]),
-        "structure": mixture.structure,
+        "structure": structure,
+        "scales": mixture.k // k,
+        "beside": beside,
         "background": background,
         "history": _history((mixture.meta or {}).get("history")),
         "meta": meta,
@@ -125,13 +129,6 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def _range(mixture: Mixture, coordinate: int) -> list[float]:
-    """The ends of a slider."""
-    low, high = span(mixture, coordinate, TAIL)
-    room = 0.02 * (high - low)
-    return [low - room, high + room]
-
-
 def _background(mixture: Mixture) -> dict[str, Any] | None:
     """The weight of what else makes rows, and its box where it is one; or null."""
     beside = mixture.background
@@ -139,6 +136,18 @@ def _background(mixture: Mixture) -> dict[str, Any] | None:
         return None
     box = {"low": list(beside.low), "high": list(beside.high)} if isinstance(beside, Uniform) else {}
     return {"weight": mixture.background_weight, **box}
+
+
+def _beside(mixture: Mixture) -> list[str]:
+    """What the mixture has beside Gaussians and a background, in words."""
+    words = []
+    if mixture.tails is not None and mixture.tails.nu is not None:
+        words.append(f"tails of Student's t with nu = {mixture.tails.nu:.3g}")
+    if mixture.inflation is not None:
+        words.append("fitted factors on errors")
+    if mixture.selection is not None:
+        words.append("a selection of rows: the density is that of all rows, kept or not")
+    return words
 
 
 def _history(history: Any) -> Any:

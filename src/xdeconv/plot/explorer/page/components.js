@@ -8,7 +8,7 @@ function listComponents() {
     const item = list.children[i];
     const share = here.weights[j];
     item.dataset.component = j;
-    item.children[0].textContent = j; // as `xdeconv info` and `members` number them
+    item.children[0].textContent = nameOf(j);
     item.children[1].firstChild.style.transform = `scaleX(${share / heaviest})`;
     item.children[2].textContent = share >= 1e-6 ? `${(100 * share).toPrecision(4)} %` : "0 %";
     item.setAttribute("aria-selected", j === state.highlight);
@@ -56,7 +56,7 @@ function showDetail() {
   }
   const [j, f] = [state.highlight, here.f];
   $("detail").hidden = false;
-  $("detail-name").textContent = `Component ${j}`;
+  $("detail-name").textContent = `Component ${nameOf(j)}`;
   exact($("detail-weight"), brief(here.weights[j]), here.weights[j]);
   exact($("detail-whole"), brief(mixture.weights[j]), mixture.weights[j]);
   $("detail-rows").replaceChildren(...here.free.map((a, e) => {

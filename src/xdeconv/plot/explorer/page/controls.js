@@ -91,7 +91,7 @@ function buildCursor() {
     $("cursor").textContent = "";
     if (state.cursor) {
       const { density, likeliest } = here.density(state.x, state.y, x, y);
-      $("cursor").textContent = `${facts.labels[state.x]} = ${onAxis(x, view.x)}, ${facts.labels[state.y]} = ${onAxis(y, view.y)}: density ${brief(density)}, most likely component ${likeliest}`;
+      $("cursor").textContent = `${facts.labels[state.x]} = ${onAxis(x, view.x)}, ${facts.labels[state.y]} = ${onAxis(y, view.y)}: density ${brief(density)}, most likely component ${nameOf(likeliest)}`;
       $("cursor").title = `density ${shown(density)}`;
       highlight(likeliest);
     } else highlight(-1);

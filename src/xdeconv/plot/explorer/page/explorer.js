@@ -105,7 +105,8 @@ function frame(still) {
 
 const view = { box: null, x: [0, 1], y: [0, 1], of: "" };
 const ALONG = 480; // steps in which a coordinate's density is looked at
-const FRAMED = 0.98; // of the density, between the ends of an axis
+const FRAMED = 0.995; // of the density, between the ends of an axis: the outermost contour has room
+const BOXED = 4; // times as long as what would be in view, a background's box is not in view
 const LOST = 0.9; // of the density: with less in view, or in view no wider than TINY of it, the view moves there
 const TINY = 0.2;
 
@@ -126,7 +127,15 @@ function frameOf(a) {
     const room = 0.08 * (last - first + 1) + 1;
     [low, high] = [Math.max(low, low + (first - room) * step), Math.min(high, low + (last + 1 + room) * step)];
   }
-  return [low, high];
+  return withBox(a, low, high);
+}
+
+/* The ends moved apart to those of a background's box, where that leaves the components some room. */
+function withBox(a, low, high) {
+  if (!facts.background || !facts.background.low) return [low, high];
+  const room = 0.04 * (facts.background.high[a] - facts.background.low[a]);
+  const [first, last] = [Math.min(low, facts.background.low[a] - room), Math.max(high, facts.background.high[a] + room)];
+  return last - first > BOXED * (high - low) ? [low, high] : [first, last];
 }
 
 /* How much of a coordinate's density lies between two ends. */
@@ -341,10 +350,19 @@ function setTheme(name) {
   drawHistory();
 }
 
+/* A component's number, as `xdeconv info` and `members` have it, and which of its Gaussians where it is several. */
+function nameOf(j) {
+  return facts.scales > 1 ? `${Math.floor(j / facts.scales)}${String.fromCharCode(97 + (j % facts.scales))}` : String(j);
+}
+
 function about() {
   const shape = facts.structure === "full" ? "" : `, covariances ${facts.structure}`;
   const beside = facts.background ? `, and a background with ${brief(100 * facts.background.weight)} % of all rows` : "";
-  return `${mixture.k} Gaussian${mixture.k > 1 ? "s" : ""} in ${mixture.d} dimension${mixture.d > 1 ? "s" : ""}${shape}${beside}`;
+  const k = mixture.k / facts.scales;
+  const what = `${k} ${facts.scales > 1 ? "component" : "Gaussian"}${k > 1 ? "s" : ""}`;
+  const more = facts.beside.length ? `; with ${facts.beside.join("; with ")}` : "";
+  const drawn = facts.scales > 1 ? `. Each component is ${facts.scales} Gaussians here, from a to ${nameOf(facts.scales - 1).slice(-1)}` : "";
+  return `${what} in ${mixture.d} dimension${mixture.d > 1 ? "s" : ""}${shape}${beside}${more}${drawn}`;
 }
 
 function showBackground() {
