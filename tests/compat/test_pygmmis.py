@@ -33,6 +33,43 @@ def test_a_box_with_a_hole_a_background_and_noise():
     assert gmm(unseen, as_log=True).mean() > truth(unseen, as_log=True).mean() - 0.05
 
 
+def test_a_background_is_told_from_components_by_the_plain_call():
+    """One random start without a search loses components on few rows, which the background then takes."""
+    rng = np.random.RandomState(42)
+    truth = pygmmis.GMM(3, 2)
+    truth.amp[:], truth.mean[:] = [0.4, 0.35, 0.25], [[2.0, 7.0], [3.0, 3.0], [8.0, 4.0]]
+    truth.covar[:] = [np.diag([0.4, 0.6]), 0.5 * np.eye(2), np.diag([0.3, 1.0])]
+    field = pygmmis.Background(([0, 0], [10, 10]))
+    rows = truth.draw(1500, rng) + rng.normal(0, 0.5, size=(1500, 2))
+    rows = np.concatenate([rows[((rows > 0) & (rows < 10)).all(axis=1)], field.draw(300, rng)])
+    for seed in range(3):
+        gmm = pygmmis.GMM(3, 2)
+        pygmmis.fit(gmm, rows, covar=0.25 * np.eye(2), background=field, rng=np.random.RandomState(seed))
+        assert abs(field.amp - 300 / len(rows)) < 0.04
+        assert np.abs(gmm.mean[np.argsort(gmm.mean[:, 0])] - truth.mean).max() < 0.2
+    field.amp_max = 0.1
+    with pytest.warns(UserWarning, match="above its amp_max, which is not held here"):
+        pygmmis.fit(gmm, rows, covar=0.25 * np.eye(2), init_method="none", background=field)
+
+
+def test_what_a_script_of_theirs_calls_beside_fit(tmp_path):
+    one, rng = pygmmis.GMM(1, 2), np.random.RandomState(0)
+    one.amp[:], one.mean[:], one.covar[:] = 1.0, [[1.0, 2.0]], np.eye(2)
+    X = one.draw(50, rng)
+    assert np.allclose(one.logL(X), np.log(one(X)))
+    both = pygmmis.stack([one, one], np.array([-3.0, -1.0]))
+    assert np.allclose(both.amp, [0.75, 0.25])
+    assert np.allclose(both(X), one(X))
+    both.save(tmp_path / "gmm.npz", note=3)
+    again = pygmmis.GMM()
+    again.load(tmp_path / "gmm.npz")
+    assert (again.K, again.D) == (2, 2)
+    assert np.array_equal(again.covar, both.covar)
+    assert pygmmis.covar_callback_default(X, default=4 * np.eye(2)).shape == (50, 2, 2)
+    with pytest.raises(ValueError, match="default= of shape"):
+        pygmmis.covar_callback_default(X)
+
+
 def test_frozen_components_and_what_is_refused():
     rng = np.random.RandomState(0)
     X = rng.normal(size=(300, 1))

@@ -1,11 +1,13 @@
 """What users of pygmmis write: a GMM that fit(gmm, data, ...) fills in place, a Background, and sel_callback.
 
 Fits continue until less than 0.1 nat is left, whatever ``tol`` says; ``oversampling`` and ``cutoff`` mean nothing here.
+A start that the user does not give is searched from, as everywhere here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -90,6 +92,92 @@ class GMM:
         """
         return self.mixture.sample(size, int(rng.randint(2**31 - 1)))
 
+    def logL(self, coords: Any, covar: Any = None) -> Array:
+        """Log-densities of rows.
+
+        Parameters
+        ----------
+        coords : array-like (n, D)
+            The rows.
+        covar : array-like (D, D) or (n, D, D), optional
+            Their noise.
+
+        Returns
+        -------
+        numpy.ndarray (n,)
+        """
+        return self(coords, covar, as_log=True)
+
+    def save(self, filename: Any, **more: Any) -> None:
+        """Write an .npz file of amp, mean, covar and more arrays.
+
+        Parameters
+        ----------
+        filename : str or path
+            The file.
+        **more : array-like
+            What else to write.
+        """
+        np.savez(filename, amp=self.amp, mean=self.mean, covar=self.covar, **more)
+
+    def load(self, filename: Any) -> None:
+        """Take amp, mean and covar from an .npz file.
+
+        Parameters
+        ----------
+        filename : str or path
+            The file.
+        """
+        with np.load(filename) as file:
+            self.amp, self.mean, self.covar = file["amp"], file["mean"], file["covar"]
+
+
+def stack(gmms: Sequence[GMM], weights: Any) -> GMM:
+    """One GMM of the components of several.
+
+    Parameters
+    ----------
+    gmms : sequence of GMM
+        What is put together.
+    weights : array-like (len(gmms),)
+        How much each counts.
+
+    Returns
+    -------
+    GMM
+
+    Examples
+    --------
+    >>> one = GMM(1, 1)
+    >>> one.amp[:] = 1.0
+    >>> stack([one, one], [1.0, 3.0]).amp
+    array([0.25, 0.75])
+    """
+    made, shares = GMM(), np.asarray(weights, dtype=np.float64)
+    made.amp = np.concatenate([share * gmm.amp for share, gmm in zip(shares / shares.sum(), gmms, strict=True)])
+    made.mean, made.covar = (np.concatenate([part(g) for g in gmms]) for part in (lambda g: g.mean, lambda g: g.covar))
+    return made
+
+
+def covar_callback_default(coords: Any, default: Any = None) -> Array:
+    """One noise for all rows: ``functools.partial(covar_callback_default, default=S)``.
+
+    Parameters
+    ----------
+    coords : array-like (n, D)
+        Rows.
+    default : array-like (D, D)
+        The noise.
+
+    Returns
+    -------
+    numpy.ndarray (n, D, D)
+    """
+    n, d = np.shape(coords)
+    if np.shape(default) != (d, d):
+        raise ValueError(f"covar_callback_default needs default= of shape {(d, d)}, got {np.shape(default)}")
+    return np.broadcast_to(np.asarray(default, dtype=np.float64), (n, d, d))
+
 
 class Background:
     """A uniform background, whose ``amp`` a fit finds.
@@ -108,12 +196,29 @@ class Background:
     """
 
     def __init__(self, footprint: tuple[Any, Any], amp: float = 0) -> None:
-        self.footprint, self.amp, self.adjust_amp = footprint, amp, True
+        self.footprint, self.amp, self.adjust_amp, self.amp_max = footprint, amp, True, 1.0
 
     @property
     def p(self) -> float:
         """Its density."""
         return float(1 / np.prod(np.subtract(self.footprint[1], self.footprint[0])))
+
+    def draw(self, size: int = 1, rng: Any = np.random) -> Array:
+        """Rows of the background.
+
+        Parameters
+        ----------
+        size : int, default 1
+            How many.
+        rng : numpy.random.RandomState, optional
+            Where they come from.
+
+        Returns
+        -------
+        numpy.ndarray (size, D)
+        """
+        low, high = (np.asarray(corner, dtype=np.float64) for corner in self.footprint)
+        return low + (high - low) * rng.random_sample((size, len(low)))
 
 
 def fit(
@@ -148,7 +253,7 @@ def fit(
     R : array-like (n, p, D), optional
         Projections.
     init_method : str, default "random"
-        random, minmax, kmeans, or none: from what the GMM is.
+        random, minmax, kmeans, or none: from what the GMM is. Other starts than that are searched from.
     w : float, default 0.0
         The least width of components, in the units of the data.
     cutoff : float, optional
@@ -160,7 +265,7 @@ def fit(
     covar_callback : callable, optional
         From true values (n, D) to the noise that they would have, for rows that were not kept.
     background : Background, optional
-        Whose amp is fitted in place.
+        Whose amp is fitted in place; ``amp_max`` is not held, and warned of where the amp is larger.
     tol, miniter : float and int, optional
         Without meaning here.
     maxiter : int, default 1000
@@ -168,7 +273,7 @@ def fit(
     frozen : sequence of int, or dict of amp, mean and covar, optional
         Components that are held.
     split_n_merge : int or bool, default False
-        Whether components are split and merged.
+        Whether components are split and merged from a start that is given, too.
     rng : numpy.random.RandomState, optional
         Where the seed comes from.
 
@@ -185,13 +290,13 @@ def fit(
     >>> bool(abs(gmm.mean[0, 0]) < 0.1)
     True
     """
-    if init_method.lower() not in INITS:
+    way = init_method.lower() if isinstance(init_method, str) else ""
+    if way not in INITS:
         raise ValueError(f"init_method must be one of {list(INITS)}, got {init_method!r}")
     if background is not None and not background.adjust_amp:
         raise ValueError("a background whose amp is not adjusted cannot be fitted here: leave adjust_amp True")
     rows = np.asarray(data, dtype=np.float64)
-    given = init_method.lower() == "none"
-    start = "kmeans" if init_method.lower() == "kmeans" else "random"
+    given, start = way == "none", "kmeans" if way == "kmeans" else "random"
     result = fit_mixture(
         rows,
         None if given else gmm.K,
@@ -201,7 +306,7 @@ def fit(
         start=start,
         seed=int(rng.randint(2**31 - 1)),
         method=EM(prior=_prior(w, len(rows), gmm.K), fixed=_fixed(frozen)),
-        moves="auto" if split_n_merge and frozen is None else "none",
+        moves="auto" if (split_n_merge or not given) and frozen is None else "none",
         epochs=maxiter,
         background=None if background is None else Uniform(*background.footprint),
         selection=_selection(sel_callback, covar_callback),
@@ -210,6 +315,9 @@ def fit(
     gmm.amp, gmm.mean, gmm.covar = (np.array(a) for a in (found.weights, found.means, found.covariances))
     if background is not None:
         background.amp = found.background_weight
+        if background.amp > background.amp_max:
+            text = f"the background has amp {background.amp:.4g}, above its amp_max, which is not held here"
+            warnings.warn(text, stacklevel=2)
     return result.loglik, None
 
 
