@@ -303,6 +303,16 @@ def test_a_table_as_vizier_writes_it(tmp_path):
     assert np.allclose(offsets.load().batch.x[1], [0, 0.1, 0.2], atol=2e-4)
 
 
+def test_comments_between_and_after_rows_are_no_rows(tmp_path):
+    """A file of VizieR ends with #END#; what begins a second table is refused."""
+    path = tmp_path / "asu.tsv"
+    path.write_text(VIZIER.replace(" 0.7000", "# a remark\n 0.7000") + "#END#\n")
+    assert np.array_equal(open_catalog(path, columns=["Plx"]).load().batch.x, [[0.5, np.nan, 0.7]], equal_nan=True)
+    path.write_text(VIZIER + "#Table\tI_239_other:\n" + VIZIER)
+    with pytest.raises(ReadError, match=r"asu\.tsv cannot be read .*got \d: #Table"):
+        open_catalog(path, columns=["Plx"]).load()
+
+
 @pytest.mark.parametrize("write", ["vaex", "flat", "compound"])
 def test_a_piece_of_hdf5_comes_in_blocks(write, tmp_path, monkeypatch):
     writers = {"vaex": write_vaex, "flat": write_flat_hdf5, "compound": write_astropy_hdf5}

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 NULLS = ["", "null", "NULL", "nan", "NaN", "NA", "N/A", "--", '""', *(" " * width for width in range(1, 33))]
 WHOLE = r"^\s*[-+]?\d{16,300}\s*$"  # that may be too large to be a float
 NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"
+ANOTHER = ("#Table", "#RESOURCE")  # begins a second table of VizieR
 BLOCK_BYTES = 1 << 22
 HEADER_CHARACTERS = 1 << 22  # of all that stands before the rows; what is longer is not a table
 TYPES = {"float64": "float64", "float32": "float32", "float16": "float32", "bool": "bool_", "string": "string",
@@ -92,7 +93,7 @@ def _batches(
         "read_options": pa.csv.ReadOptions(
             skip_rows=header.lines, column_names=header.columns, block_size=BLOCK_BYTES, use_threads=False
         ),
-        "parse_options": pa.csv.ParseOptions(delimiter=header.delimiter),
+        "parse_options": pa.csv.ParseOptions(delimiter=header.delimiter, invalid_row_handler=_no_row),
         "convert_options": pa.csv.ConvertOptions(
             include_columns=list(columns), null_values=NULLS, strings_can_be_null=True, column_types=types,
             true_values=["true", "True", "T", "1"], false_values=["false", "False", "F", "0"],
@@ -100,6 +101,11 @@ def _batches(
     }  # fmt: skip
     with pa.input_stream(piece.file, compression=_compression(piece.file)) as stream:
         yield from pa.csv.open_csv(stream, **options)
+
+
+def _no_row(row: Any) -> str:
+    """What to do with a line of too few or too many cells: comments are no rows, such as VizieR's last, #END#."""
+    return "skip" if row.text.startswith("#") and not row.text.startswith(ANOTHER) else "error"
 
 
 def _compression(path: str) -> str | None:
