@@ -125,6 +125,39 @@ def test_a_start_that_cannot_be_judged_is_left_out(monkeypatch):
     assert total_log_prob(found.parameters, batch) > total_log_prob(truth, batch)
 
 
+def rows_of_searches(batch, moves, starts, monkeypatch):
+    """How many rows each search has, in their order."""
+    seen = []
+
+    class Counted(exploring.Search):
+        def run(self, parameters):
+            seen.append(self.batch.n)
+            return super().run(parameters)
+
+    monkeypatch.setattr(exploring, "Search", Counted)
+    monkeypatch.setattr(exploring, "PARENT_ROWS", 500)
+    monkeypatch.setattr(exploring, "SAME", 0.0)
+    explore(batch, 3, lambda rows: starts, moves, np.random.default_rng(0))
+    return seen
+
+
+@pytest.mark.parametrize(("n", "rows"), [(6000, [500] * 4 + [1500] * 2 + [4500, 6000]),
+                                         (4000, [500] * 4 + [1500] * 2 + [4000])])  # fmt: skip
+def test_what_becomes_of_starts_is_searched_on_more_rows_each_time(n, rows, monkeypatch):
+    batch, truth = separated_rows(n)
+    assert rows_of_searches(batch, Moves(), lambda number: truth, monkeypatch) == rows
+
+
+def test_the_one_search_that_can_be_judged_goes_on_with_all_rows(monkeypatch):
+    batch, truth = separated_rows()
+    broken = truth._replace(log_weights=torch.full((3,), torch.nan, dtype=torch.float64))
+    assert rows_of_searches(batch, Moves(starts=2), lambda number: broken if number else truth, monkeypatch) == [
+        500,
+        500,
+        2000,
+    ]
+
+
 @pytest.mark.slow
 def test_searches_side_by_side_find_the_same_for_any_number_of_threads(monkeypatch):
     batch, truth = separated_rows()

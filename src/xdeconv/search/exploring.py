@@ -35,7 +35,7 @@ JOIN_PASSES = 3
 PARENT_ROWS = 10_000  # at least so many rows each start is searched on
 ROWS_EACH = 150  # at least so many rows per component
 THREAD_PAIRS = 1 << 17  # of row and component in a pass: with fewer, threads wait for Python
-CHILD = 3  # times as many rows for what two of them become
+CHILD = 3  # times as many rows for what two become, and again for what becomes of two of those
 CHILD_SWEEPS = 4
 FEW_STARTS = 2
 SAME = 1.0  # nats: searches whose results are no further apart have ended at the same place
@@ -70,24 +70,27 @@ def explore(
 def _recombined(there: _Rows, generation: list[Parameters], k: int, moves: Moves, rng: np.random.Generator) -> Found:
     """What comes of some starts: each is searched from, then pairs become one until one is left."""
     tasks = [partial(_parent, there, begun, number, moves) for number, begun in enumerate(generation)]
-    results = there.side_by_side(tasks, k, rng)
-    times = 1
+    results = _sound(there.side_by_side(tasks, k, rng))
     while len(results) > 1:
-        results = [one for one in results if one.sound] or results[:1]
+        there = there.more()
         pairs = [results[i : i + 2] for i in range(0, len(results), 2)]
         tasks = [partial(_child, there, pair, k, number, moves) for number, pair in enumerate(pairs)]
-        results = there.side_by_side(tasks, k, rng)
-        times = CHILD
+        results = _sound(there.side_by_side(tasks, k, rng))
     best = results[0]
-    if there.all(times):  # all rows have just been searched
+    if there.all:  # all rows have been searched
         return best
     last = em_passes(best.parameters, there.pool, JOIN_PASSES, there.aim, there.options)
     return _and_before(Search(there.pool, moves, rng, there.aim, there.options).run(last), [best])
 
 
+def _sound(results: list[Found]) -> list[Found]:
+    """Those that can be judged, or one."""
+    return [one for one in results if one.sound] or results[:1]
+
+
 @dataclass(frozen=True)
 class _Rows:
-    """A pool in random order, of which parents get ``size`` rows each, with the aim of the whole pool."""
+    """A pool in random order, of which each search gets ``size`` rows, with the aim of the whole pool."""
 
     pool: Batch
     order: np.ndarray
@@ -95,19 +98,23 @@ class _Rows:
     aim: Aim
     options: Options
 
-    def all(self, times: int) -> bool:
-        """Whether so many times the rows of a parent are all rows."""
-        return times * self.size >= self.pool.n
+    @property
+    def all(self) -> bool:
+        """Whether each search gets all rows."""
+        return self.size >= self.pool.n
 
-    def part(self, number: int, times: int) -> tuple[Batch, Aim]:
-        """Some rows, going round where the pool ends, and their share of the aim; all if there are no more."""
-        size = times * self.size
-        if self.all(times):
+    def part(self, number: int) -> tuple[Batch, Aim]:
+        """The rows of one search, going round where the pool ends, and their share of the aim."""
+        if self.all:
             return self.pool, self.aim
-        chosen = np.sort(np.take(self.order, np.arange(number * size, (number + 1) * size), mode="wrap"))
-        rows = self.pool.rows(torch.from_numpy(chosen).to(self.pool.device))
+        chosen = np.take(self.order, np.arange(number * self.size, (number + 1) * self.size), mode="wrap")
+        rows = self.pool.rows(torch.from_numpy(np.sort(chosen)).to(self.pool.device))
         share = float(rows.total_weight()) / float(self.pool.total_weight())
         return rows, self.aim.scaled(share)
+
+    def more(self) -> _Rows:
+        """The same with more rows for each search."""
+        return replace(self, size=CHILD * self.size)
 
     def single(self) -> _Rows:
         """The same in float32."""
@@ -126,21 +133,21 @@ class _Rows:
 
 def _starts(there: _Rows, starts: Starts, k: int, moves: Moves) -> list[Parameters]:
     """Where searches begin: one start on rows of its own each, or the best of many where all see the same rows."""
-    if there.all(1) and moves.starts > 1:
+    if there.all and moves.starts > 1:
         return contest(starts(there.pool), there.pool, k, FEW_STARTS, there.aim, there.options)
     return there.each([partial(_start, there, starts, number) for number in range(max(1, moves.starts))], k)
 
 
 def _start(there: _Rows, starts: Starts, number: int) -> Parameters:
     """A start on rows of its own."""
-    rows, aim = there.part(number, 1)
+    rows, aim = there.part(number)
     return em_passes(starts(rows)(number), rows, FIRST_PASSES, aim, there.options)
 
 
 def _parent(there: _Rows, begun: Parameters, number: int, moves: Moves, rng: np.random.Generator) -> Found:
     """What a search from one start finds on rows of its own."""
     tell(f"searching from start {number + 1}")
-    rows, aim = there.part(number, 1)
+    rows, aim = there.part(number)
     return Search(rows, moves, rng, aim, there.options).run(begun)
 
 
@@ -148,7 +155,7 @@ def _child(there: _Rows, parents: list[Found], k: int, number: int, moves: Moves
     """One mixture of k components from two, or the better of them where that is better or both are the same."""
     if len(parents) == 1:
         return parents[0]
-    rows, aim = there.part(number, CHILD)
+    rows, aim = there.part(number)
     both = [em_passes(one.parameters, rows, JOIN_PASSES, aim, there.options) for one in parents]
     values = [_finite(total_log_prob(one, rows, aim, there.options)) for one in both]
     if abs(values[0] - values[1]) < SAME * float(rows.total_weight()) / rows.n:
