@@ -743,3 +743,50 @@ def test_a_column_of_several_numbers_is_said_with_its_file(tmp_path):
 def test_floats_of_more_than_64_bits_are_numbers(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.arange(3, dtype=np.longdouble))
     np.testing.assert_array_equal(values(tmp_path / "a.npz"), [[0.0, 1.0, 2.0]])
+
+
+# Several tables in a file of FITS
+
+
+@pytest.fixture
+def several(tmp_path):
+    """Two files of two tables each, and an image between them; the second table is what is wanted."""
+    for file in ("a", "b"):
+        first = fits.BinTableHDU(Table({"id": np.arange(2)}), name="LIST")
+        image = fits.ImageHDU(np.zeros((3, 3)))
+        second = fits.BinTableHDU(Table({"x": np.arange(3.0), "y": np.ones(3)}), name="STARS")
+        fits.HDUList([fits.PrimaryHDU(), first, image, second]).writeto(tmp_path / f"{file}.fits")
+    return tmp_path
+
+
+def test_a_table_of_several_is_chosen_by_its_name_or_number(several):
+    for name in ("a.fits[STARS]", "a.fits[stars]", "a.fits[3]"):
+        assert values(str(several / name), "xy").tolist() == [[0, 1, 2], [1, 1, 1]]
+    assert values(str(several / "*.fits[STARS]")).shape == (1, 6)
+    assert open_table(str(several / "a.fits[LIST]")).columns == ("id",)
+    packed = several / "c.fits.gz"
+    packed.write_bytes(gzip.compress((several / "a.fits").read_bytes()))
+    assert values(f"{packed}[STARS]").tolist() == [[0, 1, 2]]
+
+
+def test_a_table_that_is_not_there_is_said_with_those_that_are(several):
+    with pytest.raises(ReadError, match=r"a\.fits has no table GALAXIES: its tables are LIST, STARS"):
+        open_table(str(several / "a.fits[GALAXIES]"))
+    with pytest.raises(ValueError, match="the same table must be chosen of all files"):
+        open_table([str(several / "a.fits[STARS]"), str(several / "b.fits")])
+
+
+def test_the_first_of_several_tables_is_not_read_without_a_word(several):
+    with pytest.raises(ValueError, match=r"several tables, and the first, LIST, is read: a\.fits\[STARS\] is the next"):
+        values(several / "a.fits")
+    with pytest.raises(ValueError, match=r"a\.fits and 1 more has several tables"):
+        values(str(several / "*.fits"))
+    assert "several tables" in xd.open(several / "a.fits", ["id"], error={"id": None}).notes[0]
+    assert not open_table(str(several / "a.fits[STARS]")).notes
+
+
+def test_a_text_table_behind_another_is_read(tmp_path):
+    first = fits.TableHDU.from_columns([fits.Column("x", "F8.2", array=np.zeros(2))], name="A")
+    second = fits.TableHDU.from_columns([fits.Column("x", "F8.2", array=np.full(3, 2.5))], name="B")
+    fits.HDUList([fits.PrimaryHDU(), first, second]).writeto(tmp_path / "a.fits")
+    assert values(str(tmp_path / "a.fits[B]"), "x").tolist() == [[2.5] * 3]

@@ -46,7 +46,8 @@ def open(
     Parameters
     ----------
     data : path, glob, directory, list of these, table or array
-        What to read. A prepared store remembers all that was said when it was made.
+        What to read. A prepared store remembers all that was said when it was made. A table of a FITS file is chosen
+        by its name or number behind the file's: ``sky.fits[STARS]``.
     columns : sequence of str, optional
         The features: columns of the table, or names of derived ones.
     error : mapping, optional
@@ -132,7 +133,7 @@ def open_source(
     given = completed(table, given)
     arguments = _arguments(given, table)
     choices = finding.Choices(**arguments)
-    recipe = finding.find_recipe(choices, table.columns, table.units, table.name)
+    recipe = finding.find_recipe(choices, table.columns, table.units, "; ".join([table.name, *table.notes]))
     condition = None if where is None else Condition(where)
     finding.require(condition.names if condition else (), table.columns, table.name)
     reading = {**given, "columns": list(choices.columns)}

@@ -390,6 +390,7 @@ class CatalogSource(Source):
         skipped = len(self.tally.skipped) + len(self.table.skipped)
         return tuple(
             ([f"NO NOISE: {exact}"] if exact else [])
+            + list(self.table.notes)
             + ([unsaid] if unsaid else [])
             + ([f"{dropped:,} rows with impossible errors were dropped"] if dropped else [])
             + ([f"{skipped} damaged files or parts were skipped"] if skipped else [])

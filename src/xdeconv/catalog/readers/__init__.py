@@ -10,7 +10,7 @@ from typing import Any
 
 from ...rows.tables import kind_of
 from .files import Files, damage_named, stamped
-from .naming import MANIFEST, SUFFIXES, files_of, format_of
+from .naming import MANIFEST, SUFFIXES, files_of, format_of, parted
 from .table import BLOCK_ROWS, Piece, ReadError, Table, numbers, rows_of
 
 __all__ = ["BLOCK_ROWS", "Piece", "ReadError", "Table", "numbers", "open_table", "rows_of"]
@@ -23,10 +23,10 @@ def open_table(data: Any, *, names: Sequence[str] | None = None, skip_bad_files:
     ``names`` call the columns of an array that has none.
     """
     if isinstance(data, (str, os.PathLike)):
-        return _open_paths(str(data), files_of([data]), names, skip_bad_files)
+        return _open_names(str(data), [data], names, skip_bad_files)
     if isinstance(data, (list, tuple)) and data and all(isinstance(item, (str, os.PathLike)) for item in data):
         label = str(data[0]) if len(data) == 1 else f"{data[0]} and {len(data) - 1} more"
-        return _open_paths(label, files_of(data), names, skip_bad_files)
+        return _open_names(label, data, names, skip_bad_files)
     return _open_object(data, names)
 
 
@@ -57,7 +57,16 @@ def _open_object(data: Any, names: Sequence[str] | None) -> Table:
     raise ValueError(f"cannot read a table from {type(data).__name__}: give a path, a table or a dict of columns")
 
 
-def _open_paths(label: str, paths: list[Path], names: Sequence[str] | None, skip_bad_files: bool) -> Table:
+def _open_names(label: str, said: Sequence[Any], names: Sequence[str] | None, skip_bad_files: bool) -> Table:
+    parts = [parted(str(name)) for name in said]
+    if len({chosen for _, chosen in parts}) > 1:
+        raise ValueError(f"{label}: the same table must be chosen of all files, or of none")
+    return _open_paths(label, files_of([name for name, _ in parts]), names, skip_bad_files, parts[0][1])
+
+
+def _open_paths(
+    label: str, paths: list[Path], names: Sequence[str] | None, skip_bad_files: bool, chosen: str | None
+) -> Table:
     if len(paths) == 1 and (paths[0] / MANIFEST).is_file():
         from .store import open_store
 
@@ -72,28 +81,32 @@ def _open_paths(label: str, paths: list[Path], names: Sequence[str] | None, skip
     kind = str(kinds.pop())
     stamps = stamped(paths)
     if not skip_bad_files or len(paths) == 1:
-        return Files(_open_format(kind, label, paths, names), stamps)
-    good = [path for path in paths if _opens(kind, path)]
+        return Files(_open_format(kind, label, paths, names, chosen), stamps)
+    good = [path for path in paths if _opens(kind, path, chosen)]
     if not good:
         raise ReadError(f"{label}: none of {len(paths)} files can be read")
     fine = set(good)
     bad = tuple(str(path) for path in paths if path not in fine)
     kept = {str(path): stamps[str(path)] for path in good}
-    return Files(_open_format(kind, label, good, names), kept, bad)
+    return Files(_open_format(kind, label, good, names, chosen), kept, bad)
 
 
-def _opens(kind: str, path: Path) -> bool:
+def _opens(kind: str, path: Path, chosen: str | None) -> bool:
     """Whether a file can be opened; one that cannot is logged."""
     try:
-        _open_format(kind, str(path), [path], None)
+        _open_format(kind, str(path), [path], None, chosen)
     except OSError as problem:
         log.warning("skipped: %s", problem)
         return False
     return True
 
 
-def _open_format(kind: str, label: str, paths: list[Path], names: Sequence[str] | None) -> Table:
+def _open_format(kind: str, label: str, paths: list[Path], names: Sequence[str] | None, chosen: str | None) -> Table:
     with damage_named(label):
+        if kind == "fits":
+            from .fits import FitsTable
+
+            return FitsTable.open(label, paths, chosen)
         return _opened(kind, label, paths, names)
 
 
@@ -110,10 +123,6 @@ def _opened(kind: str, label: str, paths: list[Path], names: Sequence[str] | Non
         from .text import TextTable
 
         return TextTable.open(label, paths)
-    if kind == "fits":
-        from .fits import FitsTable
-
-        return FitsTable.open(label, paths)
     if kind == "hdf5":
         from .hdf5 import Hdf5Table
 

@@ -44,6 +44,10 @@ class Files(Table):
         return self.inner.pieces
 
     @property
+    def notes(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.inner.notes
+
+    @property
     def reading(self) -> Mapping[str, Any]:  # type: ignore[override]
         return self.inner.reading
 

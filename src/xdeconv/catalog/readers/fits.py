@@ -1,4 +1,7 @@
-"""FITS tables. Rows are read, not mapped, in slices; those of a compressed file one after the other, to its end."""
+"""FITS tables. Rows are read, not mapped, in slices; those of a compressed file one after the other, to its end.
+
+Of several tables in a file the first counts, or the one in brackets behind the file's name: a.fits[2], a.fits[STARS].
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import os
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,23 +39,35 @@ class Layout:
     kind: np.dtype
     columns: Mapping[str, Any]  # astropy's description of each
     text: bool = False  # an ASCII table, which astropy reads as a whole
+    called: str = ""  # what the table is called, or its number
+    beside: str = ""  # what the next table of the file is called
 
 
 @dataclass(frozen=True)
 class FitsTable(SeveralFiles):
-    """Tables of one or more FITS files; the first of each counts."""
+    """Tables of one or more FITS files: of each the first, or the one that was chosen by its name or number."""
+
+    chosen: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def open(cls, name: str, paths: Sequence[Path], chosen: str | None = None) -> FitsTable:
+        """The table of some files, by what the header of each says."""
+        found = cls.of(name, ((str(path), cls.described(path, chosen)) for path in paths))
+        several = [path for path in map(str, paths) if chosen is None and _layout(path).beside]
+        return replace(found, chosen=chosen, notes=_first_of_several(several))
 
     @staticmethod
-    def described(path: Path) -> Description:
+    def described(path: Path, chosen: str | None = None) -> Description:
         """What the header says."""
-        layout = _layout(str(path))
+        layout = _layout(str(path), chosen)
         units = {name: column.unit for name, column in layout.columns.items() if column.unit}
         return Description(layout.columns, units, _pieces(str(path), layout))
 
     def read(self, piece: Piece, columns: Sequence[str], floats: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
         """A slice of the rows, or all of them, one slice after the other."""
         try:
-            layout = _layout(piece.file)
+            layout = _layout(piece.file, self.chosen)
             absent = [name for name in columns if name not in layout.columns]
             if absent:
                 raise ReadError(f"{piece.file} has no column {absent[0]!r}, which other files of {self.name} have")
@@ -62,6 +77,16 @@ class FitsTable(SeveralFiles):
             raise
         except DAMAGE as problem:
             raise ReadError(f"{piece} is damaged or cannot be read: {problem}") from problem
+
+
+def _first_of_several(paths: Sequence[str]) -> tuple[str, ...]:
+    """What to say of files that hold more tables than the one that is read."""
+    if not paths:
+        return ()
+    layout = _layout(paths[0])
+    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+    return (f"{paths[0]}{more} has several tables, and the first, {layout.called}, is read: "
+            f"{Path(paths[0]).name}[{layout.beside}] is the next",)  # fmt: skip
 
 
 def _pieces(path: str, layout: Layout) -> list[Piece]:
@@ -88,31 +113,43 @@ class _Headers(gzip.GzipFile):
         return data
 
 
-def _layout(path: str) -> Layout:
-    """What the header of the first table of a file says."""
+def _layout(path: str, chosen: str | None = None) -> Layout:
+    """What the header of a table of a file says."""
     try:
         found = os.stat(path)
     except OSError as problem:
         raise ReadError(f"{path} is damaged or not a FITS file: {problem}") from problem
-    return _layout_of(path, found.st_mtime_ns, found.st_size)
+    return _layout_of(path, found.st_mtime_ns, found.st_size, chosen)
 
 
 @lru_cache(maxsize=64)
-def _layout_of(path: str, changed: int, size: int) -> Layout:
+def _layout_of(path: str, changed: int, size: int, chosen: str | None) -> Layout:
     """The same of a file as it was when last changed: it is asked for once for every block of rows."""
     fits = need("astropy.io.fits")
     try:
         with ExitStack() as held:
             start = held.enter_context(_Headers(path, "rb")) if _compressed(path) else path
             file = held.enter_context(fits.open(start, memmap=False, lazy_load_hdus=True))
-            for part in file:
-                if isinstance(part, (fits.BinTableHDU, fits.TableHDU)):
-                    return _described(part, path, isinstance(part, fits.TableHDU))
+            tables = ((_called(i, part), str(i), part) for i, part in enumerate(file)
+                      if isinstance(part, (fits.BinTableHDU, fits.TableHDU)))  # fmt: skip
+            seen = []
+            for called, number, part in tables:
+                seen.append(called)
+                if chosen is None or chosen == number or chosen.upper() == called.upper():
+                    layout = _described(part, path, isinstance(part, fits.TableHDU))
+                    beside = "" if _compressed(path) or chosen else next(tables, ("",))[0]
+                    return replace(layout, called=called, beside=beside)
+            if seen:
+                raise ReadError(f"{path} has no table {chosen}: its tables are {', '.join(seen)}")
     except ReadError:
         raise
     except DAMAGE as problem:
         raise ReadError(f"{path} is damaged or not a FITS file: {problem}") from problem
     raise ReadError(f"{path} has no table")
+
+
+def _called(number: int, table: Any) -> str:
+    return str(table.name) or str(number)
 
 
 def _described(table: Any, path: str, text: bool) -> Layout:
@@ -129,7 +166,7 @@ def _described(table: Any, path: str, text: bool) -> Layout:
 
 def _slices(piece: Piece, layout: Layout) -> Iterator[Any]:
     if layout.text:
-        yield _ascii(piece.file)[piece.first : piece.first + (piece.rows or 0)]
+        yield _ascii(piece.file, layout.offset)[piece.first : piece.first + (piece.rows or 0)]
     elif _compressed(piece.file):
         yield from _inflated(piece.file, layout)
     else:
@@ -160,10 +197,10 @@ def _rows(file: Any, layout: Layout, count: int) -> np.ndarray:
     return np.frombuffer(content, dtype=layout.kind)
 
 
-def _ascii(path: str) -> Any:
+def _ascii(path: str, offset: int) -> Any:
     fits = need("astropy.io.fits")
     with fits.open(path, memmap=False) as file:
-        return next(part for part in file if isinstance(part, fits.TableHDU)).data
+        return next(part for part in file if part.fileinfo()["datLoc"] == offset).data
 
 
 def _values(rows: Any, layout: Layout, name: str) -> np.ndarray:

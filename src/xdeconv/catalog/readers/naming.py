@@ -24,6 +24,16 @@ SUFFIXES = {
 }
 
 
+def parted(name: str) -> tuple[str, str | None]:
+    """A name without what stands in brackets behind that of a FITS file: the table that is meant.
+
+    >>> parted("sky/*.fits[STARS]"), parted("part[1].fits")
+    (('sky/*.fits', 'STARS'), ('part[1].fits', None))
+    """
+    match = re.fullmatch(r"(?i)(.+\.(?:fits|fit|fits\.gz))\[([^\[\]]+)\]", name)
+    return (name, None) if match is None or os.path.exists(name) else (match[1], match[2])
+
+
 def files_of(names: Sequence[str | os.PathLike[str]]) -> list[Path]:
     """The files that some names stand for, each once."""
     paths = [path for name in names for path in _expanded(str(name))]

@@ -37,11 +37,16 @@ class SeveralFiles(Table):
     @classmethod
     def open(cls, name: str, paths: Sequence[Path]) -> Self:
         """The table of some files, by what each says of itself."""
+        return cls.of(name, ((str(path), cls.described(path)) for path in paths))
+
+    @classmethod
+    def of(cls, name: str, described: Iterable[tuple[str, Description]]) -> Self:
+        """The table of some files, of which each said what it is."""
         pieces: list[Piece] = []
         columns: tuple[str, ...] = ()
         units: dict[str, Mapping[str, str]] = {}
-        for path in paths:
-            names, units[str(path)], own = cls.described(path)
+        for file, (names, said, own) in described:
+            units[file] = said
             columns = columns or tuple(names)
             pieces += own
         return cls(name, columns, _merged(units.values()), tuple(pieces), units)

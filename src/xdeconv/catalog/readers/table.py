@@ -62,6 +62,7 @@ class Table(ABC):
     shuffled  whether any run of rows is a fair sample of all
     skipped   files that could not be opened and were left out
     reading   how its rows were said to be read, as arguments of xd.open, where it remembers that
+    notes     what a user should know of it
     remote    whether its rows live elsewhere, where :meth:`sum` can be worked out
     """
 
@@ -72,6 +73,7 @@ class Table(ABC):
     shuffled: bool = False
     skipped: tuple[str, ...] = ()
     reading: Mapping[str, Any] = MappingProxyType({})
+    notes: tuple[str, ...] = ()
     remote = False
 
     @abstractmethod
