@@ -66,6 +66,14 @@ def test_masks_of_astropy_are_missing_values(name, kind, tmp_path):
     assert np.array_equal(values(tmp_path / name, "xyn"), [[1, np.nan, 3], [4, 5, 6], [1, np.nan, 3]], equal_nan=True)
 
 
+@pytest.mark.parametrize("kind", [Table, QTable])
+def test_a_single_row_of_astropy_is_told_how_it_is_given(kind):
+    table = kind({"x": [1.0, 2.0], "x_error": [0.1, 0.1]})
+    with pytest.raises(ValueError, match=r"no columns of one number per row: a single row is given as table\[5:6\]"):
+        open_catalog(table[0], ["x"])
+    assert open_catalog(table[0:1], ["x"]).rows == 1
+
+
 def test_masks_in_a_table_that_pandas_read(tmp_path):
     masked().write(tmp_path / "a.parquet")
     assert np.isnan(values(pd.read_parquet(tmp_path / "a.parquet"), "xn")[:, 1]).all()

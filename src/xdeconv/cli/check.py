@@ -27,6 +27,7 @@ def check(
     correlation: options.Correlation = None,
     error_pattern: options.ErrorPattern = None,
     correlation_pattern: options.CorrelationPattern = None,
+    log_prior: options.LogPrior = None,
     bad_rows: options.BadRows = "refuse",
     skip_bad_files: options.SkipBadFiles = False,
     seed: options.Seed = 0,
@@ -42,7 +43,7 @@ def check(
     mixture = load(model)
     arguments = options.opening(
         columns, error, unit, correlation=correlation, error_pattern=error_pattern,
-        correlation_pattern=correlation_pattern,
+        correlation_pattern=correlation_pattern, log_prior=log_prior,
     )  # fmt: skip
     source = options.open_for(mixture, data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
     say(source.describe())

@@ -94,6 +94,8 @@ def astropy_table(table: Any, name: str) -> MemoryTable:
     import pyarrow as pa
 
     flat = [column for column in table.colnames if is_flat(table[column])]
+    if not flat:
+        raise ValueError(f"{name} has no columns of one number per row: a single row is given as table[5:6]")
     batch = record_batch({column: astropy_column(table[column]) for column in flat})
     units = {column: unit for column in flat if (unit := unit_of(table[column]))}
     return MemoryTable(masked_columns(pa.Table.from_batches([batch])), units, name)
