@@ -22,6 +22,7 @@ from ..rows.batch import Batch
 SCALES = 6
 LOW, HIGH = 1e-3, 0.99  # quantiles of u
 LEAST, MOST = 0.5, 1000.0  # nu that a fit may come to
+WITHIN = 1e-3  # of that range, from its ends: where a fit begins
 STEP = 1e-4  # of log nu, for derivatives
 INFORMATION = 0.5  # of one row about log nu, in order of magnitude
 FIRST = 5.0  # nu that a fit begins with
@@ -62,9 +63,15 @@ class StudentT:
 
     @property
     def numbers(self) -> Tensor:
-        """What a fit carries: the logarithm of nu (1,) where it is fitted, nothing (0,) otherwise."""
-        value = [np.log(FIRST if self.nu is None else self.nu)] if self.fitted else []
-        return torch.tensor(value, dtype=torch.float64)
+        """What a fit carries: a number (1,) that nu grows with where it is fitted, nothing (0,) otherwise.
+
+        Any number stands for a nu between LEAST and MOST; it is about log(nu - LEAST).
+        """
+        if not self.fitted:
+            return torch.zeros(0, dtype=torch.float64)
+        share = ((FIRST if self.nu is None else self.nu) - LEAST) / (MOST - LEAST)
+        share = min(max(share, WITHIN), 1 - WITHIN)
+        return torch.tensor([np.log(MOST - LEAST) + np.log(share) - np.log1p(-share)], dtype=torch.float64)
 
     def at(self, numbers: Tensor) -> StudentT:
         """These tails with the number that a fit has come to.
@@ -80,7 +87,14 @@ class StudentT:
         """
         if not self.fitted:
             return self
-        return StudentT(float(numbers[0].clamp(np.log(LEAST), np.log(MOST)).exp()), fitted=True)
+        share = float((numbers[0] - np.log(MOST - LEAST)).sigmoid())
+        return StudentT(LEAST + (MOST - LEAST) * share, fitted=True)
+
+    @property
+    def _by_number(self) -> float:
+        """How much the logarithm of nu grows with the number that a fit carries."""
+        nu = FIRST if self.nu is None else self.nu
+        return (nu - LEAST) * (MOST - nu) / (MOST - LEAST) / nu
 
     def scales(self) -> Scales:
         """The scales that stand for them."""
@@ -153,7 +167,8 @@ class StudentT:
             on_c, on_p = ((a - b).to(V) / (2 * STEP) for a, b in zip(up, down, strict=True))
             inside = 0.5 * torch.einsum("kab,ksab->s", V, G)
             slope = (inside @ on_c) + (q.sum(0) / p) @ on_p
-            parts += [slope[None], INFORMATION * stats.rows[None]]
+            by = self._by_number
+            parts += [by * slope[None], max(by, WITHIN) ** 2 * INFORMATION * stats.rows[None]]
         parts.append((q / c).sum(1))
         parts += [stats.packed[-1:]] if stats.unseen else []
         return Stats(torch.cat(parts), k, d, stats.whole, int(self.fitted), heavy=True, unseen=stats.unseen)
@@ -165,7 +180,7 @@ def scales(log_nu: float) -> Scales:
     >>> [round(float(c), 2) for c in scales(float(np.log(3.0))).c]
     [123.47, 36.12, 10.56, 3.09, 0.9, 0.26]
     """
-    a = float(np.clip(np.exp(log_nu), LEAST, MOST)) / 2
+    a = float(np.exp(log_nu)) / 2
     t = np.linspace(np.log(gammaincinv(a, LOW)), np.log(gammaincinv(a, HIGH)), SCALES)
     log_p = a * t - np.exp(t)
     p = np.exp(log_p - log_p.max())
