@@ -165,3 +165,11 @@ def test_a_warning_of_the_library_is_one_line(here, call):
     done = subprocess.run(line, capture_output=True, text=True, check=True)
     assert done.stderr.startswith("warning: the model was fitted with errors of x, y, and these rows have none")
     assert "UserWarning" not in done.stderr
+
+
+def test_two_errors_in_one_word_are_refused_with_what_to_write(here, call):
+    """It was "cannot read the expression 'none,y=none'"."""
+    code, _, err = call(*FIT, "--error", "x=none,y=none")
+    assert code == 2
+    assert "say --error once for x and once for y" in " ".join(err.replace("|", " ").split())
+    assert call(*FIT, "--error", "x=maximum(sd_x, sd_y)", "--error", "y=sd_y")[0] == 0

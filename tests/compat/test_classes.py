@@ -97,3 +97,10 @@ def test_rows_of_pandas_are_paired_by_their_index():
         right.fit(X, y.set_axis(other.index), error=error)
     with pytest.warns(UserWarning, match="u_error, v_error: called errors of u, v"):
         xd.XDClassifier(1).fit(X.join(error.add_suffix("_error")), y)
+
+
+def test_priors_of_other_classes_are_refused_by_fit():
+    """They were a KeyError of predict."""
+    X, y, error = rows(100)
+    with pytest.raises(ValueError, match=r"priors are given for \['far'\] and the classes are \['far', 'near'\]"):
+        XDClassifier(priors={"far": 1.0}).fit(X, y, error=error)

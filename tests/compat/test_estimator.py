@@ -175,6 +175,13 @@ def test_the_first_batch_must_be_large_enough():
     assert XDGMM(2, random_state=0).partial_fit(rows(20)[0]).weights_.shape == (2,)
 
 
+def test_a_later_batch_without_the_errors_of_the_first_is_warned_of():
+    (X, error), (Y, _) = stream(2)
+    model = XDGMM(2, random_state=0).partial_fit(X, error=error)
+    with pytest.warns(UserWarning, match="fitted with errors of column 0, column 1, and these rows have none"):
+        model.partial_fit(Y)
+
+
 def test_weights_have_scikit_learns_name_too():
     X, S = rows()
     weight = np.random.default_rng(1).integers(0, 3, len(X)).astype(float)

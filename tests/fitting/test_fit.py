@@ -254,6 +254,9 @@ def test_all_missing_rows_are_allowed_and_reported():
     X[7] = np.nan
     result = xd.fit(X, 2, noise=S, epochs=2)
     assert "1 of 100 rows have nothing observed" in result.notes[0]
+    many = np.full((2400, 2), np.nan)
+    many[:1200] = np.random.default_rng(0).normal(size=(1200, 2))
+    assert "1,200 of 2,400 rows" in " ".join(xd.fit(many, 1, epochs=1).notes)
     without = np.delete(np.arange(100), 7)
     right = xd.fit(X[without], mixture=result.mixture, noise=S[without], epochs=1)
     assert right.history[0].loglik * 99 == pytest.approx(result.loglik * 100)

@@ -176,3 +176,25 @@ def test_what_draws_leave_undetermined_is_named_and_draws_that_stop_early_are_co
     assert note.startswith("the rows leave undetermined the width of component 0 in thin (")
     assert note in caplog.text
     assert xd.bootstrap(rows, fitted, 3, noise=noise, epochs=1).notes[0].startswith("3 of 3 draws have not converged")
+
+
+def test_what_the_fit_held_fixed_stays_so_in_refits_and_has_no_error(tmp_path):
+    """A fit with a mean held had refits in which it moved, and an error as if it were free."""
+    fixed = xd.Fixed(means=[True, False, False], weights=True)
+    mixture = fit(X, noise=NOISE, mixture=TRUTH, method=xd.EM(fixed=fixed)).mixture
+    mixture.save(tmp_path / "model.safetensors")
+    mixture = xd.load(tmp_path / "model.safetensors")
+    refits = bootstrap(X, mixture, draws=3, noise=NOISE).standard_errors()
+    for errors in (refits, xd.errors(X, mixture, noise=NOISE)):
+        assert (errors.means[0] < 1e-12).all()  # rounding of the frame
+        assert (errors.means[1:] > 1e-3).all()
+        assert (errors.weights < 1e-12).all()
+    free = bootstrap(X, mixture, draws=3, noise=NOISE, method=xd.EM()).standard_errors()
+    assert (free.means > 0).all()
+    assert (bootstrap(X, mixture.with_(meta={}), draws=2, noise=NOISE).standard_errors().means > 0).all()
+
+
+def test_bands_of_errors_say_what_they_are():
+    axes = xd.errors(X, fit(X, noise=NOISE, mixture=TRUTH).mixture, noise=NOISE).plot()
+    names = [text.get_text() for text in axes[0].figure.legends[0].get_texts()]
+    assert sorted(names) == ["95 %, by standard errors", "true density"]

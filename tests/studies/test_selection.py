@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import xdeconv as xd
 from xdeconv.fitting._fit import fit
@@ -301,6 +302,11 @@ def test_the_curve_is_drawn():
     pytest.importorskip("matplotlib")
     table = tuple(Record(k, -1.0 / k, 0.1, 1.0, (), 1 / 16 - 1 / k, 0.1) for k in (1, 4, 16))
     ax = Selection("held-out", table).plot()
+    canvas = FigureCanvasAgg(ax.figure)
+    canvas.draw()
+    title = ax.yaxis.label.get_window_extent()
+    assert title.y0 >= 0
+    assert title.y1 <= ax.figure.bbox.y1  # it was longer than the picture is high
     assert ax.get_xlabel() == "components"
     assert [tick.get_text() for tick in ax.get_xticklabels()] == ["1", "4", "16"]
     assert Selection("bic", tuple(Record(r.components, r.score, None, 1.0, ()) for r in table)).plot(ax) is ax

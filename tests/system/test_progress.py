@@ -43,6 +43,16 @@ def test_a_bar_keeps_count_and_time(stderr, monkeypatch, columns):
     assert "epoch 120" in lines[-1]
 
 
+def test_what_is_held_out_is_read_on_eighty_columns(stderr, monkeypatch):
+    """It was cut after two digits."""
+    page = stderr(Terminal())
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm")
+    with Progress(total=300, delay=0.0) as shown:
+        shown.update("epoch 150  log-likelihood -5.9899  held out -6.0367  123,456 rows/s", done=150)
+    assert "held out -6.0367" in page.getvalue()
+
+
 def test_a_log_file_gets_plain_lines(stderr):
     page = stderr(io.StringIO())
     with Progress(delay=0.0, every_step=True) as shown:

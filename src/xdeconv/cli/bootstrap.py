@@ -57,6 +57,7 @@ def bootstrap(
         target_table(output, [model, *data, config], force)
     from ..mixture._mixture import load
     from ..studies._bootstrap import bootstrap as refit
+    from ..studies.fitted_rows import fitted_fixed
 
     mixture = load(model)
     arguments = options.opening(
@@ -67,7 +68,13 @@ def bootstrap(
         mixture, data, arguments, where=where or fitted_where(mixture), bad_rows=bad_rows, skip_bad_files=skip_bad_files
     )
     say(source.describe())
-    settings = {"epochs": epochs, "tol": tol, "device": device, "dtype": dtype, "method": options.em(prior)}
+    settings = {
+        "epochs": epochs,
+        "tol": tol,
+        "device": device,
+        "dtype": dtype,
+        "method": options.em(prior, fitted_fixed(mixture)),
+    }
     refits = refit(source, mixture, draws, seed, verbose=True, **settings)
     for line in lines(refits):
         tell(line)

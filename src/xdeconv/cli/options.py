@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,7 +15,7 @@ from .config import Config
 
 if TYPE_CHECKING:
     from ..catalog.stream import CatalogSource
-    from ..methods import EM
+    from ..methods import EM, Fixed
 
 __all__ = ["Config"]
 
@@ -114,6 +115,16 @@ def pairs(items: Sequence[str] | None, option: str) -> dict[str, str] | None:
     return found or None
 
 
+def _one_each(items: Sequence[str] | None, option: str) -> dict[str, str] | None:
+    """NAME=EXPRESSION words as a dict; several in one word are refused, since expressions have commas of their own."""
+    for item in items or ():
+        name, _, text = item.partition("=")
+        if second := re.search(r",\s*(\w+)=(?!=)", text):
+            said = f"{item!r} is two of them: say {option} once for {name.strip()} and once for {second[1]}"
+            raise typer.BadParameter(said, param_hint=option)
+    return pairs(items, option)
+
+
 def numbers(items: Sequence[str] | None, option: str) -> dict[str, float]:
     """NAME=NUMBER words as a dict."""
     numbers = {}
@@ -147,7 +158,7 @@ def opening(
     error_pattern: str | None = None, correlation_pattern: str | None = None, log_prior: str | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Arguments of xd.open, as JSON, so that a model can remember how its rows are read."""
-    named = {name: {k: value(v) for k, v in (pairs(items, f"--{name}") or {}).items()}
+    named = {name: {k: value(v) for k, v in (_one_each(items, f"--{name}") or {}).items()}
              for name, items in (("error", error), ("offset", offset), ("inflate", inflate),
                                  ("correlation", correlation))}  # fmt: skip
     said: dict[str, Any] = {
@@ -336,8 +347,8 @@ def tails(text: str | None) -> Any:
         raise typer.BadParameter(why, param_hint="--tails") from None
 
 
-def em(w: float) -> EM:
+def em(w: float, fixed: Fixed | None = None) -> EM:
     """Batch EM with a prior of this width, or without one."""
     from ..methods import EM, Prior
 
-    return EM(prior=Prior(w=w) if w > 0 else None)
+    return EM(prior=Prior(w=w) if w > 0 else None, fixed=fixed)

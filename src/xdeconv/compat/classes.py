@@ -120,6 +120,7 @@ class XDClassifier(ClassifierMixin, BaseEstimator):
         given = one_weight(weight, sample_weight, table, len(X))
         counts = np.ones(len(X)) if given is None else given
         self.classes_ = np.unique(y[counts > 0])
+        self._refuse_other_priors()
         rows = [(y == name) & (counts > 0) for name in self.classes_]
         self.models_ = tuple(
             self._of_class(c).fit(X[mine], weight=counts[mine] if given is not None else None,
@@ -222,6 +223,12 @@ class XDClassifier(ClassifierMixin, BaseEstimator):
             k = k[self.classes_[c]]
         return XDGMM(k, tol=self.tol, reg_covar=self.reg_covar, max_iter=self.max_iter, n_init=self.n_init,
                      random_state=self.random_state, device=self.device, dtype=self.dtype)  # fmt: skip
+
+    def _refuse_other_priors(self) -> None:
+        """Refuse priors of other classes than those of the rows."""
+        if isinstance(self.priors, Mapping) and set(self.priors) != set(self.classes_.tolist()):
+            given, wanted = sorted(map(str, self.priors)), sorted(map(str, self.classes_))
+            raise ValueError(f"priors are given for {given} and the classes are {wanted}")
 
     def _classifier(self) -> Classifier:
         """Classes by number, as common as was said."""

@@ -306,6 +306,7 @@ class XDGMM(FittedMixture):
         arrays["noise"], arrays["error"] = self._beside(X, arrays["noise"], arrays["error"])
         self._fitted(X, arrays["noise"], arrays["error"])
         table, X = X, self._rows(X)
+        self.mixture_.batch(X, **arrays)  # which warns of errors that earlier rows had
         weight = one_weight(weight, sample_weight, table, len(X))
         new = float(len(X) if weight is None else np.sum(weight))
         step = (new / (self.weight_seen_ + new)) ** STEP_POWER

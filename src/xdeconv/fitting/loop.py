@@ -277,7 +277,7 @@ def _first_notes(workspace: Workspace) -> tuple[str, ...]:
     if plan.weak and plan.method.prior is not None:
         notes.append(describe_weak_prior(plan.method.prior, plan.labels))
     if workspace.empty:
-        rows = f"{workspace.empty:.0f} of {workspace.train.rows} rows have nothing observed"
+        rows = f"{workspace.empty:,.0f} of {workspace.train.rows:,} rows have nothing observed"
         notes.append(f"{rows}: they say nothing about the mixture")
         log.warning(notes[-1])
     return tuple(notes)

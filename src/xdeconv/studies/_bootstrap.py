@@ -22,7 +22,7 @@ from ..mixture._mixture import Mixture, refuse_no_mixture
 from ..mixture.coordinates import Coordinate
 from ..rows.data import ArraySource
 from .bands import LEVELS, Band, checked_grid, checked_levels
-from .fitted_rows import fitted_rows
+from .fitted_rows import fitted_fixed, fitted_rows
 from .matching import matched
 from .trials import show_trials
 from .undetermined import log_widths, undetermined
@@ -200,8 +200,8 @@ def bootstrap(
     """How far a fitted mixture may be trusted: refit it to rows drawn again.
 
     Each draw weighs every row by a Poisson number of mean 1 that depends on ``seed`` and the draw alone, starts from
-    ``mixture``, and has its components matched to those of ``mixture``. The method is batch EM unless the options say
-    otherwise.
+    ``mixture``, and has its components matched to those of ``mixture``. The method is batch EM, with what the
+    fit held fixed, unless the options say otherwise.
 
     Parameters
     ----------
@@ -261,7 +261,9 @@ def bootstrap(
     with show_trials(verbose, draws) as show:
         try:
             for draw in range(draws):
-                drawn, converged = _draw(source, mixture, seed, draw, show, {"method": EM(), **options})
+                drawn, converged = _draw(
+                    source, mixture, seed, draw, show, {"method": EM(fixed=fitted_fixed(mixture)), **options}
+                )
                 mixtures.append(drawn)
                 short += not converged
         except KeyboardInterrupt:

@@ -23,7 +23,7 @@ from ..mixture._mixture import Mixture, refuse_no_mixture
 from ..rows.data import Source
 from ..system.devices import chosen_device
 from .beside import Beside
-from .fitted_rows import fitted_rows
+from .fitted_rows import fitted_fixed, fitted_rows
 from .gradients import Gradients
 from .sandwich import Sandwich, Solved
 from .standard_errors import Errors
@@ -87,7 +87,7 @@ def errors(
         How the rows were selected; by default the mixture's own. A function must be given again to a mixture that was
         loaded from a file.
     method : Method, optional
-        That of the fit, where it had a prior or held parameters.
+        That of the fit, where it had a prior; what it held fixed is known.
     device : str, optional
         cpu or cuda; by default cuda where there is one.
 
@@ -106,19 +106,20 @@ def errors(
     refuse_no_mixture(mixture)
     if method is not None and not isinstance(method, Method):
         raise ValueError(f"method must be an xd.EM(...) or xd.SGD(...), got {method!r}")
+    method = method or EM(fixed=fitted_fixed(mixture))
     data = data if columns is None else open_catalog(data, columns)
     given = {"noise": noise, "error": error, "projection": projection, "weight": weight, "log_prior": log_prior,
              "label": label}  # fmt: skip
     source = fitted_rows(data, mixture, given)
     if source.rows == 0:
         raise ValueError("there are no rows to tell errors by")
-    structure = _structure(mixture, method or EM())
+    structure = _structure(mixture, method)
     if background is not None and mixture.background is None:
         raise ValueError("background is given, and the mixture was fitted without one")
     source, beside = as_background(background, source, mixture)
     kept = choose_selection(selection, mixture, source, mixture.labels, beside)
     refuse_all_rejected(kept, source)
-    return _errors(with_groups_of(source, mixture.inflation), mixture.with_(selection=kept), method or EM(), structure,
+    return _errors(with_groups_of(source, mixture.inflation), mixture.with_(selection=kept), method, structure,
                    chosen_device(device))  # fmt: skip
 
 

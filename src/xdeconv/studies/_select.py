@@ -134,7 +134,7 @@ class Selection:
         )
         ax.set_xticks(shown, [str(k) for k in shown], minor=False)
         ax.set_xticks([], minor=True)
-        ax.set(xlabel="components", ylabel=f"{NAMES[self.criterion]}, difference to the best")
+        ax.set(xlabel="components", ylabel=f"{NAMES[self.criterion]},\ndifference to the best")
         ax.legend()
         return ax
 

@@ -1,11 +1,13 @@
-"""The rows of a fit, given again: read as the fit read them, with the weights and the groups that it gave them."""
+"""What a fit had, found again: its rows, read as it read them with their weights and groups, and what it held fixed."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from ..fitting.beside.inflating import grouped_data
+from ..methods.fixed import Fixed
 from ..mixture._mixture import Mixture
 from ..mixture.asking import Asked
 from ..rows.data import Source, as_source
@@ -29,3 +31,27 @@ def fitted_rows(data: Any, mixture: Mixture, given: Mapping[str, Any]) -> Source
     """
     asked = Asked(mixture.d, mixture.labels, mixture.units, mixture.meta or {})
     return as_source(grouped_data(asked.rows(data, given, fitted=True), None, mixture)[0])
+
+
+def fitted_fixed(mixture: Mixture) -> Fixed | None:
+    """What the fit of a mixture held fixed, as the mixture remembers it.
+
+    Parameters
+    ----------
+    mixture : Mixture
+        What came of the fit.
+
+    Returns
+    -------
+    Fixed or None
+        None where nothing was held, or nothing is known of it.
+    """
+    told = (mixture.meta or {}).get("fit")
+    if not isinstance(told, Mapping) or (told.get("components"), told.get("dim")) != (mixture.k, mixture.d):
+        return None
+    try:
+        (_, settings) = json.loads(told["method"])
+        (_, choices) = settings["fixed"]
+        return Fixed(**choices)
+    except (KeyError, TypeError, ValueError):  # a method that holds nothing, or of the user's own
+        return None

@@ -14,7 +14,7 @@ from torch import Tensor
 from ..fitting.beside.background import as_background
 from ..mixture._mixture import Mixture
 from ..mixture.coordinates import Coordinate
-from ..plot.axes import axis_title, new_axes
+from ..plot.axes import axis_title, explain, new_axes
 from ..plot.viewing import view
 from ..rows.batch import Batch
 from ..rows.data import ArraySource
@@ -236,6 +236,9 @@ class Errors:
         for ax, a in zip(axes, chosen, strict=False):
             self.marginal(a, np.linspace(*view(self.mixture, a), GRID), levels).plot(ax)
             ax.set(xlabel=axis_title(self.mixture, a), ylim=(0, None), yticks=[])
+        axes[0].lines[0].set_label("true density")
+        axes[0].collections[0].set_label(f"{max(levels) - min(levels):.0%}, by standard errors".replace("%", " %"))
+        explain(axes[0])
         return axes[: len(chosen)]
 
     def beside_lines(self) -> list[str]:

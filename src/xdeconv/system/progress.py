@@ -185,7 +185,7 @@ class _Bar:
             max_refresh = 1.0
 
         console = Console(stderr=True)
-        wide = 30 if console.width >= 110 else 10
+        wide = 30 if console.width >= 110 else 10 if console.width >= 90 else 5  # the text is worth more
         fixed = Column(no_wrap=True)
         self.bar = RichProgress(
             BarColumn(bar_width=wide, table_column=fixed),
