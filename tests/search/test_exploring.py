@@ -141,9 +141,8 @@ def rows_of_searches(batch, moves, starts, monkeypatch):
     return seen
 
 
-@pytest.mark.parametrize(("n", "rows"), [(6000, [500] * 4 + [1500] * 2 + [4500, 6000]),
-                                         (4000, [500] * 4 + [1500] * 2 + [4000])])  # fmt: skip
-def test_what_becomes_of_starts_is_searched_on_more_rows_each_time(n, rows, monkeypatch):
+@pytest.mark.parametrize(("n", "rows"), [(6000, [500] * 4 + [1500] * 3 + [6000]), (1500, [500] * 4 + [1500] * 3)])
+def test_what_becomes_of_starts_is_searched_on_more_rows_and_on_all(n, rows, monkeypatch):
     batch, truth = separated_rows(n)
     assert rows_of_searches(batch, Moves(), lambda number: truth, monkeypatch) == rows
 

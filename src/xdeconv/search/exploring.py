@@ -35,7 +35,7 @@ JOIN_PASSES = 3
 PARENT_ROWS = 10_000  # at least so many rows each start is searched on
 ROWS_EACH = 150  # at least so many rows per component
 THREAD_PAIRS = 1 << 17  # of row and component in a pass: with fewer, threads wait for Python
-CHILD = 3  # times as many rows for what two become, and again for what becomes of two of those
+CHILD = 3  # times as many rows for what two of them become
 CHILD_SWEEPS = 4
 FEW_STARTS = 2
 SAME = 1.0  # nats: searches whose results are no further apart have ended at the same place
@@ -71,8 +71,9 @@ def _recombined(there: _Rows, generation: list[Parameters], k: int, moves: Moves
     """What comes of some starts: each is searched from, then pairs become one until one is left."""
     tasks = [partial(_parent, there, begun, number, moves) for number, begun in enumerate(generation)]
     results = _sound(there.side_by_side(tasks, k, rng))
-    while len(results) > 1:
+    if len(results) > 1:
         there = there.more()
+    while len(results) > 1:
         pairs = [results[i : i + 2] for i in range(0, len(results), 2)]
         tasks = [partial(_child, there, pair, k, number, moves) for number, pair in enumerate(pairs)]
         results = _sound(there.side_by_side(tasks, k, rng))
