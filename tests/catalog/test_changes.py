@@ -20,6 +20,7 @@ from xdeconv.catalog.readers import ReadError, open_table
 from xdeconv.catalog.readers.parquet import ParquetTable
 from xdeconv.catalog.readers.store import manifest_checksum
 from xdeconv.catalog.store import prepare
+from xdeconv.catalog.transforms import Differenced, Hook, Transform
 
 FILES = [write for write in WRITERS if write.__name__ not in ("write_directory", "write_hats")]
 
@@ -91,6 +92,55 @@ def test_stamps_are_json_and_tell_contents_and_recipes_apart(write, tmp_path):
     except (OSError, ValueError):
         return  # refused at once
     assert found["files"] != stamp["files"]
+
+
+class Raised(Transform):
+    """A transform that a user wrote."""
+
+    inputs, outputs, units = ("parallax",), ("power",), ("",)
+
+    def __init__(self, by):
+        self.by = by
+
+    def __call__(self, columns):
+        value = columns["parallax"]
+        return [(value**self.by, {"parallax": self.by * value ** (self.by - 1)})]
+
+
+def differenced(by):
+    return Differenced(lambda parallax: parallax**by, ("parallax",), ("power",), ("",))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [lambda by: {"offset": {"parallax": Hook(lambda ra: by * ra, ("ra",))}},
+     lambda by: {"inflate": {"parallax": Hook(lambda ra: 1 + by * ra, ("ra",))}},
+     lambda by: {"error": {"parallax": Hook(lambda ra: by + ra, ("ra",))}},
+     lambda by: {"columns": ["power"], "derive": differenced(by)},
+     lambda by: {"columns": ["power"], "derive": Raised(by)},
+     lambda by: {"columns": ["xi"], "derive": xd.sky.tangent(50.0 + by, 20.0)[0]}],
+    ids=["offset", "inflate", "error", "function", "transform", "tangent"],
+)  # fmt: skip
+def test_recipes_by_other_functions_of_the_same_name_are_told_apart(said):
+    def stamp(by):
+        return open_catalog(gaia_like(100), **{"columns": ["parallax"], **said(by)}).stamp()
+
+    assert stamp(1) == stamp(1)
+    assert stamp(1) != stamp(2)
+    assert json.loads(json.dumps(stamp(1))) == stamp(1)
+
+
+def test_a_stream_is_not_resumed_with_another_function(path, tmp_path):
+    def fitted(by):
+        moved = Hook(lambda ra: by * ra, ("ra",))
+        source = open_catalog(path, ["parallax"], offset={"parallax": moved}, memory=False)
+        saved = xd.Checkpoint(tmp_path / "saved", resume=True)
+        return xd.fit(source, 1, epochs=2, tol=0, moves="none", cache="none", method=xd.EM(), checkpoint=saved)
+
+    fitted(1e-3)
+    assert len(fitted(1e-3).history) == 2
+    with pytest.raises(ValueError, match=r"belongs to another fit \(data functions: "):
+        fitted(2e-3)
 
 
 def test_tables_in_memory_have_stamps_too():
@@ -238,11 +288,24 @@ def other_reading(manifest):
     manifest["reading"] = {"columns": ["parallax"], "bad_rows": "drop"}
 
 
-@pytest.mark.parametrize("change", [fewer_rows, other_unit, other_names, other_total, other_batches, other_reading])
+def one_twice(manifest):
+    manifest["shards"][1] = manifest["shards"][0]
+    manifest["rows"] = sum(shard["rows"] for shard in manifest["shards"])
+
+
+def exchanged(manifest):
+    first, second = manifest["shards"][:2]
+    first["file"], second["file"] = second["file"], first["file"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [fewer_rows, other_unit, other_names, other_total, other_batches, other_reading, one_twice, exchanged],
+)
 def test_a_manifest_that_disagrees_with_its_shards_is_refused(change, path, tmp_path):
     store = prepare(path, tmp_path / "store", shard_rows=1000)
     edited(store, change)
-    with pytest.raises(ReadError, match=r"manifest says|does not agree|were expected|does not say"):
+    with pytest.raises(ReadError, match=r"manifest says|does not agree|were expected|does not say|must be unique"):
         rows(open_catalog(store, ["parallax", "pmra"], memory=False))
 
 
@@ -285,6 +348,31 @@ def test_a_preparation_of_a_changed_input_is_not_resumed(stop_at, path, tmp_path
     changed(path)
     with pytest.raises((ValueError, OSError), match=r"rows\.parquet as it was before it changed"):
         prepare(path, tmp_path / "store", **options)
+
+
+@pytest.mark.parametrize("stop_at", ["_write_run", "_shard", "_write_manifest"])
+def test_a_store_that_is_not_finished_is_not_read(stop_at, path, tmp_path, monkeypatch):
+    """Its shards were read as a folder of files: some of the rows, without a word."""
+    original, calls = getattr(making, stop_at), []
+
+    def failing(*arguments):
+        calls.append(1)
+        if len(calls) == (1 if stop_at == "_write_manifest" else 3):
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    monkeypatch.setattr(making, stop_at, failing)
+    store, options = tmp_path / "store", {"shard_rows": 500, "run_bytes": 30_000}
+    with pytest.raises(KeyboardInterrupt):
+        prepare(path, store, **options)
+    monkeypatch.undo()
+    found = sorted(store.glob("shard-*.arrow"))
+    assert bool(found) == (stop_at != "_write_run")
+    for given in (store, [store], *([store / "*.arrow", found[0]] if found else [])):
+        with pytest.raises(OSError, match=r"store is a store that is not finished: .* `xdeconv prepare`"):
+            open_catalog(given if isinstance(given, list) else str(given), ["parallax"])
+    prepare(path, store, **options)
+    assert open_catalog(store, ["parallax"]).rows == 3000
 
 
 def test_a_finished_store_of_a_changed_input_is_refused(path, tmp_path):

@@ -1,6 +1,7 @@
 """What is read is never written, what is not ours is not overwritten unless forced, and a file chooses no paths."""
 
 import os
+import threading
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -11,6 +12,7 @@ import xdeconv as xd
 from catalogues import FEATURES
 from xdeconv.cli.app import app
 from xdeconv.cli.config import WRITTEN
+from xdeconv.cli.outputs import checked
 
 MODEL, STARS = "model.safetensors", "stars.parquet"
 FIT = ("fit", STARS, "-c", "parallax,pmra", "-k", "1", "--epochs", "1", "--moves", "none")
@@ -35,6 +37,9 @@ INPUTS_AS_OUTPUTS = [
     (*FIT, "-o", "new.safetensors", "--checkpoint", "new.safetensors"),
     ("select", STARS, "-c", "parallax", "-k", "1", "--model", STARS),
     ("select", STARS, "-c", "parallax", "-k", "1", "--results", STARS),
+    ("select", STARS, "-c", "parallax", "-k", "1", "--model", "new.safetensors", "--results", "new.safetensors"),
+    ("select", STARS, "-c", "parallax", "-k", "1", "-o", "new.png", "--results", "../{name}/new.png"),
+    (*FIT, "-o", "new.safetensors", "--checkpoint", "../{name}/new.safetensors"),
     ("condition", MODEL, "parallax=1", "-o", MODEL),
     ("condition", MODEL, "parallax=1", "-o", MODEL, "--force"),
     ("sample", "a.parquet", "-o", "a.parquet"),
@@ -114,6 +119,28 @@ def test_a_table_that_only_looks_like_ours_is_not(here, call):
     pq.write_table(table, here / "theirs.parquet")
     assert call("sample", MODEL, "-o", "theirs.parquet")[0] == 3
     assert pq.read_table(here / "theirs.parquet").equals(table)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+@pytest.mark.parametrize("name", ["pipe.parquet", "pipe.arrow", "pipe.png", "pipe.html", "pipe.npz", "pipe.fits",
+                                  "pipe.safetensors"])  # fmt: skip
+def test_a_pipe_is_refused_and_nobody_waits_for_it(here, name):
+    os.mkfifo(here / name)
+    ends = []
+
+    def ask():
+        try:
+            checked(here / name, (), False)
+        except OSError as problem:
+            ends.append(str(problem))
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(20)
+    assert ends == [f"--output {here / name} is a pipe or a device: name a file"]
+    with pytest.raises(OSError, match="is a pipe or a device"):
+        checked(here / name, (), True)
+    assert not (here / name).is_file()
 
 
 def test_a_model_must_be_called_so(here, call):

@@ -1,6 +1,7 @@
 """Choosing the number of components: known truths, stopping and going on, refusals, the curve."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -126,6 +127,64 @@ def test_a_longer_list_goes_on_and_another_chain_does_not_mix(tmp_path):
     trials = [json.loads(line) for line in path.read_text().splitlines()[1:]]
     assert [(t["components"], t["above"]) for t in trials] == [(3, 0), (2, 3), (1, 2), (1, 3)]
     assert other.table[-1].folds == longer.table[-1].folds
+
+
+def test_damaged_results_are_refused(tmp_path):
+    """A digit of a score or of a mixture, with which another number of components could be chosen."""
+    path = tmp_path / "r.jsonl"
+    settings = {"noise": NOISE, "epochs": 2, "criterion": "bic", "results": path}
+    table = select(X, [1, 2], **settings).table
+    text = path.read_text()
+    start = text.index("\n") + 1
+    digits = [i for i in range(start, len(text)) if text[i].isdigit()]
+    lines = [json.loads(line) for line in text.splitlines()]
+    for i in digits[:: len(digits) // 100]:
+        damaged = text[:i] + str((int(text[i]) + 1) % 10) + text[i + 1 :]
+        if [json.loads(line) for line in damaged.splitlines()] == lines:  # the last of 17 digits need not count
+            continue
+        path.write_text(damaged)
+        with pytest.raises(ValueError, match="does not hold the results of a selection, or is damaged"):
+            select(X, [1, 2], **settings)
+    path.write_text(text)
+    assert select(X, [1, 2], **settings).table == table
+
+
+def kept_above(limit):
+    return lambda rows: rows[:, 0] > limit
+
+
+def test_trials_of_rows_that_a_function_kept_are_resumed_with_it(tmp_path):
+    """Results told functions by where they were in memory, and a file holds none: nothing could be resumed."""
+    rows, limit = X[X[:, 0] > -1.5], -1.5
+    settings = {"noise": NOISE[X[:, 0] > -1.5], "epochs": 2, "criterion": "bic", "results": tmp_path / "r.jsonl"}
+    first = select(rows, [1, 2], selection=kept_above(limit), **settings)
+    again = select(rows, [1, 2], selection=kept_above(limit), **settings)
+    assert again.table == first.table  # seconds too: nothing is fitted again
+    np.testing.assert_array_equal(again.result.mixture.means, first.result.mixture.means)
+    with pytest.raises(ValueError, match=r"belongs to another fit \(options selection"):
+        select(rows, [1, 2], selection=kept_above(limit - 0.5), **settings)
+
+
+def test_two_selections_with_one_file_of_results_are_refused(tmp_path):
+    path = tmp_path / "r.jsonl"
+    settings = {"noise": NOISE, "epochs": 2, "criterion": "bic", "results": path}
+
+    def meanwhile(_):
+        with pytest.raises(BlockingIOError, match="another selection is writing"):
+            select(X, [1], **settings)
+
+    select(X, [1], callback=meanwhile, **settings)
+    assert len(path.read_text().splitlines()) == 2
+    assert [found.name for found in tmp_path.iterdir()] == ["r.jsonl"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_results_are_not_read_from_a_pipe(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDWR | os.O_NONBLOCK)  # nobody waits for ever
+    with pytest.raises(OSError, match="is a folder, a pipe or a device"):
+        select(X, [1], noise=NOISE, results=tmp_path / "pipe")
+    os.close(reader)
 
 
 def test_an_interrupt_with_nothing_done_is_raised():

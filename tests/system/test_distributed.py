@@ -173,6 +173,10 @@ with process_group("cpu", timeout=60):
         words[sys.argv[1]] = 1 + rank()
     if sys.argv[1] == "resume":
         words["checkpoint"] = xd.Checkpoint(sys.argv[2], resume=rank() == 0)
+    if sys.argv[1] == "function":
+        words["selection"] = (lambda limit: lambda X: X[:, 0] > limit)(-9 - rank())
+    if sys.argv[1] == "damaged":
+        words["checkpoint"] = xd.Checkpoint(sys.argv[2], resume=True)
     try:
         xd.fit(X, 2, error=[0.1, 0.1], device="cpu", validation=0.2, **words)
     except ValueError as problem:
@@ -180,12 +184,20 @@ with process_group("cpu", timeout=60):
 """
 
 
-@pytest.mark.parametrize("what", ["values", "rows", "seed", "epochs", "patience", "resume"])
+@pytest.mark.parametrize("what", ["values", "rows", "seed", "epochs", "patience", "resume", "function"])
 def test_ranks_that_hold_different_arrays_are_refused(what, tmp_path):
     for process in ranks(["-c", OTHERS, what, tmp_path / "saved"]):
         out, err = process.communicate(timeout=120)
         assert process.returncode == 0, err
         assert "the ranks hold different rows or have different settings" in out
+
+
+def test_a_damaged_checkpoint_is_said_by_every_rank(tmp_path):
+    (tmp_path / "saved").write_bytes(b"garbage" * 100)
+    for process in ranks(["-c", OTHERS, "damaged", tmp_path / "saved"]):
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err
+        assert "is truncated, damaged or not an xdeconv checkpoint" in out
 
 
 READS = """

@@ -1,6 +1,7 @@
 """Files: interrupts leave nothing behind, later versions are refused by name, what is not ours is not overwritten."""
 
 import os
+import threading
 
 import pytest
 
@@ -79,3 +80,48 @@ def test_what_is_not_ours_is_not_overwritten_by_a_checkpoint(tmp_path):
     refuse_foreign(tmp_path / "nothing", "checkpoint")
     xd.fit([[0.0], [1.0], [2.0]], 1, checkpoint=tmp_path / "c")
     xd.fit([[0.0], [1.0], [2.0]], 1, checkpoint=tmp_path / "c")
+
+
+def test_threads_that_write_one_file_do_not_take_it_from_each_other(tmp_path):
+    problems = []
+
+    def write(content):
+        try:
+            for _ in range(50):
+                write_atomically(tmp_path / "file", content)
+        except OSError as problem:
+            problems.append(problem)
+
+    contents = [bytes([value]) * 1000 for value in range(4)]
+    threads = [threading.Thread(target=write, args=(content,)) for content in contents]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+    assert (tmp_path / "file").read_bytes() in contents
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_name_may_be_as_long_as_the_system_allows(tmp_path):
+    for name in ("a" * 255, "é" * 127):
+        write_atomically(tmp_path / name, b"content")
+        assert (tmp_path / name).read_bytes() == b"content"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_is_no_file_of_ours_and_nobody_waits_for_it(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    found = in_time(lambda: files.kind_of(tmp_path / "pipe"))
+    assert found == [None]
+    with pytest.raises(FileExistsError, match="is not an xdeconv checkpoint"):
+        refuse_foreign(tmp_path / "pipe", "checkpoint")
+
+
+def in_time(function):
+    """What a function returns, in a list; nothing where it still waits after some seconds."""
+    found = []
+    thread = threading.Thread(target=lambda: found.append(function()), daemon=True)
+    thread.start()
+    thread.join(20)
+    return found

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ..system.functions import named
 from .readers import Table
 from .recipe import Recipe
+from .transforms import Hook
 
 
 def unexplained(recipe: Recipe, where: str) -> str | None:
@@ -38,6 +40,14 @@ def describe(recipe: Recipe) -> list[str]:
         text = _noise_text(recipe, name, recipe.inputs(name), name in made)
         lines.append(f"  {name:<{width}}  {unit or '-':<7}  {text}")
     return lines
+
+
+def functions(recipe: Recipe) -> list[str]:
+    """What the functions and transforms of a recipe are made of: two of one name may give other values."""
+    formulas = [quantity.offset for quantity in recipe.quantities.values()]
+    formulas += [formula for each in recipe.deviations.values() for formula in (each.source, each.inflate)]
+    given = [formula.function for formula in formulas if isinstance(formula, Hook)]
+    return [named(made) for made in (*given, *recipe.transforms)]
 
 
 def _noise_text(recipe: Recipe, name: str, raw: Sequence[str], derived: bool) -> str:

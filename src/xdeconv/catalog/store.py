@@ -33,13 +33,14 @@ from .ordering import Room, cast, common, ordered
 from .planning import Plan, begin, plan_of, refuse_other
 from .readers import Table, numbers, open_table
 from .readers.arrow import with_units
+from .readers.naming import WORK
 from .readers.store import FORMAT, MANIFEST, VERSION, manifest_checksum, parts_of, read_manifest, refuse_damage
 from .remembering import for_store
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-KEY, WORK = "__key", ".prepare"
+KEY = "__key"
 BATCH_ROWS = 1 << 16
 WRITTEN_BYTES = 1 << 20  # of a run, together
 FREE_SHARE = 0.25  # of the free memory that threads may fill with rows
@@ -101,6 +102,8 @@ def prepare(
         needed = open_source(table, **words).recipe.columns
         columns = list(dict.fromkeys([*needed, *(columns or ())]))
     plan = plan_of(table, columns, where, seed, shard_rows, run_bytes, said)
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is a file: name the folder that the store is to be")
     folder.absolute().parent.mkdir(parents=True, exist_ok=True)
     with locked(folder.absolute(), "preparation"):
         folder.mkdir(exist_ok=True)

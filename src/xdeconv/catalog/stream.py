@@ -418,6 +418,7 @@ class CatalogSource(Source):
         said: dict[str, Any] = {
             "recipe": describing.describe(self.recipe),
             "reading": self.opening(),
+            "functions": describing.functions(self.recipe),
             "drop": self.drop,
         }
         said["where"] = self.where.text if self.where else None

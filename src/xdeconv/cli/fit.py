@@ -138,9 +138,8 @@ def count(words: str) -> int | Literal["auto"]:
 def refuse_targets(output: Path, saved: Path, inputs: Sequence[str | Path | None], force: bool, resume: bool) -> None:
     """Refuse a model or a checkpoint over something else, or over each other, before any work."""
     outputs.checked(output, inputs, force, outputs.MODELS)
-    outputs.refuse_input(saved, [*inputs, output], "--checkpoint")
-    if saved.absolute() == output.absolute():
-        raise typer.BadParameter(f"{saved} is the model itself: choose another name", param_hint="--checkpoint")
+    outputs.refuse_input(saved, inputs, "--checkpoint")
+    outputs.refuse_twice({"--output": output, "--checkpoint": saved})
     if saved.is_dir():
         raise IsADirectoryError(f"--checkpoint {saved} is a folder: name a file")
     from ..system.files import refuse_foreign

@@ -34,8 +34,11 @@ def info(
 
     table = open_table(path)
     if check:
+        from ..catalog.readers.store import MANIFEST
         from ..catalog.store import check_store
 
+        if not (Path(path) / MANIFEST).is_file():
+            raise typer.BadParameter(f"{path} is not a prepared store: only these have checksums", param_hint="--check")
         check_store(Path(path))
         tell("all checksums agree")
     for line in table_lines(table):

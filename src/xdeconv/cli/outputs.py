@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,8 @@ def checked(
     refuse_input(target, inputs, option)
     if target.is_dir():
         raise IsADirectoryError(f"{option} {target} is a folder: name a file")
+    if target.exists() and not target.is_file():
+        raise OSError(f"{option} {target} is a pipe or a device: name a file")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"{option} {target}: there is no folder {target.parent}")
     if not force and os.path.lexists(target) and not ours(target):
@@ -45,6 +47,18 @@ def refuse_input(target: Path, inputs: Iterable[str | Path | None], option: str 
         if _same(path, target):
             text = f"{target} is {path}, which the command reads: choose another name"
             raise typer.BadParameter(text, param_hint=option)
+
+
+def refuse_twice(targets: Mapping[str, Path | None]) -> None:
+    """Refuse to write two things, by option, to one file, which may not be there yet."""
+    seen: dict[str, str] = {}
+    for option, path in targets.items():
+        if path is None:
+            continue
+        place = os.path.normcase(os.path.realpath(path))
+        if place in seen:
+            raise typer.BadParameter(f"{path} is what {seen[place]} writes: choose another name", param_hint=option)
+        seen[place] = option
 
 
 def files_of(inputs: Iterable[str | Path | None]) -> Iterable[Path]:

@@ -137,7 +137,8 @@ def refuse_targets(
     if model is not None:
         outputs.checked(model, inputs, force, outputs.MODELS, "--model")
     if results is not None:
-        outputs.refuse_input(results, [*inputs, output, model], "--results")
+        outputs.refuse_input(results, inputs, "--results")
+    outputs.refuse_twice({"--output": output, "--model": model, "--results": results})
 
 
 def draw(choice: Selection, output: Path | None) -> None:

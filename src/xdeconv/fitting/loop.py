@@ -14,7 +14,7 @@ import torch
 
 from ..mixture._mixture import Mixture
 from ..rows.data import Source
-from ..system.ranks import from_first, made_by_first, rank, world
+from ..system.ranks import made_by_first, rank, world
 from ..system.text import counted
 from .beside.background import with_share
 from .beside.drawing import drawn, drawn_again
@@ -241,8 +241,7 @@ def _resumed(plan: Plan, fresh: FitState) -> FitState | None:
     if plan.checkpoint is None or not plan.checkpoint.resume:
         return None
     path = plan.checkpoint.path
-    there = rank() == 0 and os.path.exists(path)
-    saved = from_first(load_state(path) if there else None, plan.device)
+    saved = made_by_first(lambda: load_state(path) if os.path.exists(path) else None, plan.device)
     if saved is None:
         log.warning("there is no checkpoint %s yet: starting from the beginning", path)
         return None

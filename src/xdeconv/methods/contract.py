@@ -10,7 +10,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from types import BuiltinFunctionType, FunctionType
+from types import BuiltinFunctionType
 from typing import Any, Self
 
 import torch
@@ -19,7 +19,7 @@ from torch import Tensor
 from ..kernels.parameters import Factors, Parameters
 from ..kernels.stats import Stats
 from ..mixture._mixture import Mixture
-from ..system.checksums import checksum
+from ..system.functions import named
 from .fixed import Fixed
 from .prior import Prior
 from .structures import FULL, Sight, Structure
@@ -289,10 +289,8 @@ def _plain(value: Any) -> Any:
     """Something of settings that JSON does not know."""
     if isinstance(value, Mapping):
         return dict(value)
-    if isinstance(value, FunctionType):  # two lambdas have one name, and two closures one code
-        code, cells = value.__code__, [cell.cell_contents for cell in value.__closure__ or ()]
-        inside = [code.co_code.hex(), repr(code.co_consts), code.co_names, repr(cells), repr(value.__defaults__)]
-        return [value.__qualname__, checksum(json.dumps(inside))]
     if is_dataclass(value) and not isinstance(value, type):
         return [type(value).__name__, {field.name: getattr(value, field.name) for field in fields(value)}]
-    return value.__qualname__ if isinstance(value, (type, BuiltinFunctionType)) else repr(value)
+    if isinstance(value, (type, BuiltinFunctionType)):
+        return value.__qualname__
+    return named(value) if callable(value) else repr(value)

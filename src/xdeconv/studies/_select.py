@@ -28,8 +28,10 @@ from ..fitting.choosing.trials import (
 from ..fitting.choosing.walking import ladder
 from ..methods import described
 from ..mixture.background import Background
+from ..mixture.selections.given import as_selecting
 from ..rows.data import Source, as_source
-from .trials import kept_in, new_axes, show_trials
+from ..system.functions import named
+from .trials import alone, kept_in, new_axes, show_trials
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -233,9 +235,10 @@ def select(
     )
     settings = {"criterion": criterion, "seed": seed, "warm": warm, **judges, **source.stamp(),
                 "options": {name: _text(options[name]) for name in sorted(options) if name != "callback"}}  # fmt: skip
-    kept = kept_in(results, settings)
     wanted = ladder(source.rows, source.dim) if sizes is None else sizes
-    with show_trials(verbose, len(wanted) * len(parts)) as show:
+    with alone(results), show_trials(verbose, len(wanted) * len(parts)) as show:
+        names = options.get("labels") or source.labels
+        kept = kept_in(results, settings, as_selecting(options.get("selection"), names, source.dim))
         choosing = Choosing(fit, options | {"seed": seed}, parts, criterion, rule, warm, kept, show)
         return _chosen(choosing, source, sizes, results)
 
@@ -289,7 +292,9 @@ def _selection(judgement: Judgement) -> Selection:
 
 
 def _text(value: Any) -> str:
-    return described(value) if is_dataclass(value) else repr(value)
+    if is_dataclass(value):
+        return described(value)
+    return named(value) if callable(value) else repr(value)
 
 
 def _sizes(components: Iterable[int]) -> list[int]:

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from filelock import FileLock, Timeout
 from .checksums import checksum
 from .machine import sync_folder
 
+LONGEST = 255  # bytes that a name may have
 VERSION = 2  # of the files that save_tensors writes; 1, of xdeconv 0.1, had no list of features
 
 
@@ -28,10 +30,11 @@ def replacing(path: str | os.PathLike[str], durable: bool = True) -> Iterator[Pa
     """A file to write beside the target: it takes the target's name when all went well, and else is removed.
 
     The old file is intact until the new one is whole and, where it is to be ``durable``, on disk; no interrupt leaves
-    a partial file.
+    a partial file. Of several writers, in processes or threads, the last one stays.
     """
     target = Path(path)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    own = f".{os.getpid()}.{threading.get_ident()}.partial"
+    partial = target.with_name(f".{target.name}{own}" if len(os.fsencode(target.name + own)) < LONGEST else own)
     try:
         yield partial
         with _clearly(target):
@@ -216,9 +219,11 @@ def load_tensors(
 
 
 def kind_of(path: str | os.PathLike[str]) -> str | None:
-    """The kind of an xdeconv file of tensors, such as model or checkpoint; None for any other file."""
+    """The kind of an xdeconv file of tensors, such as model or checkpoint; None for anything else."""
     from safetensors import SafetensorError, safe_open
 
+    if not os.path.isfile(path):  # whoever opens a pipe waits for somebody to write
+        return None
     try:
         with safe_open(path, framework="numpy") as file:
             name = (file.metadata() or {}).get("format", "")

@@ -96,6 +96,8 @@ def damage_named(path: str) -> Iterator[None]:
     """What a library raises over a damaged file, whatever its kind, as an error that names the file."""
     try:
         yield
+    except UnicodeEncodeError as problem:
+        raise ReadError(f"{path} cannot be read: its name is not UTF-8 text: rename it ({problem})") from problem
     except (OSError, ValueError, ImportError, MemoryError):  # which say what they mean
         raise
     except Exception as problem:

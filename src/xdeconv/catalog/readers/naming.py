@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.request import url2pathname
 
-from .table import natural
+from .table import ReadError, natural
 
-MANIFEST = "manifest.json"
+MANIFEST, WORK = "manifest.json", ".prepare"  # of a store, and of one that is being made
 PACKED = ("", ".gz", ".bz2", ".zst")  # of text
 SUFFIXES = {
     "parquet": (".parquet", ".pq"),
@@ -72,15 +72,25 @@ def _expanded(name: str) -> list[Path]:
         raise FileNotFoundError("the name of a file to read is empty: is a variable of the shell not set?")
     text = local(name)
     path = Path(text)
-    if path.is_file() or (path / MANIFEST).is_file():
+    if (path / MANIFEST).is_file():
         return [path]
     if path.is_dir():
         found = _inside(path)
     else:
-        found = [Path(match) for match in glob.glob(text, recursive=True) if Path(match).is_file()]
+        found = [path] if path.is_file() else [Path(match) for match in glob.glob(text, recursive=True)]
+    found = [match for match in found if match.is_file()]
+    for folder in dict.fromkeys([path, *(match.parent for match in found)]):
+        _refuse_unfinished(folder)
     if not found:
         raise FileNotFoundError(f"there is no readable file at {name}")
     return sorted(found, key=lambda p: natural(str(p)))
+
+
+def _refuse_unfinished(folder: Path) -> None:
+    """Refuse a store that was not finished, whose shards do not hold all rows."""
+    if (folder / WORK).is_dir() and not (folder / MANIFEST).is_file():
+        text = f"{folder} is a store that is not finished: wait, or give the `xdeconv prepare` that makes it once more"
+        raise ReadError(text)
 
 
 def _inside(folder: Path) -> list[Path]:

@@ -137,6 +137,9 @@ def open_store(folder: Path) -> StoreTable:
 def _open_shards(folder: Path, manifest: dict[str, Any]) -> StoreTable:
     names = tuple(column["name"] for column in manifest["columns"])
     units = {column["name"]: column["unit"] for column in manifest["columns"] if column.get("unit")}
+    files = [shard["file"] for shard in manifest["shards"]]
+    if len(set(files)) < len(files):
+        raise ValueError("names of shards must be unique")
     pieces = [piece for shard in manifest["shards"] for piece in _shard(folder, shard, manifest["batch_rows"])]
     if manifest["rows"] != sum(shard["rows"] for shard in manifest["shards"]):
         raise ReadError(f"{folder / MANIFEST} does not agree with itself on the number of rows: {AGAIN}")

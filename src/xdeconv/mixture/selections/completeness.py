@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ...rows.batch import Batch
-from ...system.checksums import checksum
+from ...system.functions import named
 from ..background import Background, Rows
 from ..matrices import square_root
 from .contract import FEWEST, Array, Population, Selecting, standard_errors
@@ -63,7 +62,7 @@ class Completeness(Selecting):
 
     def told(self, labels: Sequence[str] | None = None) -> str:
         """The names of its functions, and what they are made of."""
-        return "Completeness(" + ", ".join(_named(f) for f in (self.function, self.noise) if f is not None) + ")"
+        return "Completeness(" + ", ".join(named(f) for f in (self.function, self.noise) if f is not None) + ")"
 
     def refuse_failing(self, batch: Batch) -> None:
         """Refuse functions that fail for rows, the model of noise for what these observe."""
@@ -209,14 +208,3 @@ def _takes_errors(function: Callable[..., Any]) -> bool:
         return False
     plain = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty]
     return len(plain) > 1 or any(p.kind is p.VAR_POSITIONAL for p in parameters)
-
-
-def _named(function: Callable[..., Any]) -> str:
-    """A function by name and content, so that another one of the same name is another."""
-    if not isinstance(function, FunctionType):
-        return type(function).__name__
-    code = (
-        function.__code__.co_code
-        + repr([c for c in function.__code__.co_consts if isinstance(c, (int, float, str))]).encode()
-    )
-    return f"{function.__module__}.{function.__qualname__} {checksum(code)}"
