@@ -1,6 +1,16 @@
 """python -m xdeconv is the command xdeconv."""
 
-from .cli import main
+import sys
+
+
+def main() -> None:
+    """The command line; whoever changes their mind while it is being imported sees no trace of that."""
+    try:
+        from .cli import main as command
+    except KeyboardInterrupt:
+        sys.exit(130)
+    command()
+
 
 if __name__ == "__main__":
     main()

@@ -219,6 +219,29 @@ def test_terminal_escapes_are_shown_and_not_obeyed(here, call):
     assert sum("\\x1b]0;owned\\x07" in out + err for _, out, err in said) == len(said)
 
 
+def test_a_name_of_several_lines_is_one_line(here, call):
+    """Else a label could say what a command does not."""
+    names = ["x\nall checksums agree", "y"]
+    xd.Mixture([1.0], [[0.0, 0.0]], [np.eye(2)], labels=names).save(here / "lines.safetensors")
+    table = pq.read_table(here / "rows.parquet")
+    said = [name.replace("x", names[0], 1) if name.startswith("x") else name for name in table.column_names]
+    pq.write_table(table.rename_columns(said), here / "lines.parquet")
+    for words in (("info", "lines.safetensors"), ("info", "lines.parquet"), ("condition", "lines.safetensors", "y=0"),
+                  ("fit", "lines.parquet", "-c", ",".join(names), "--error", f"{names[0]}=0.1", *FIT[4:])):  # fmt: skip
+        code, out, err = call(*words)
+        assert code == 0, err
+        assert "x\\nall checksums agree" in out + err
+        assert not [line for line in (out + err).splitlines() if line.startswith("all")]
+
+
+def test_labels_that_fits_cannot_hold_are_named(here, call):
+    xd.Mixture([1.0], [[0.0]], [[[1.0]]], labels=["\u03bc"]).save(here / "greek.safetensors")
+    code, _, err = call("export", "greek.safetensors", "-o", "greek.fits")
+    assert code == 1
+    assert "FITS holds no text but ASCII, and '\u03bc' is a label or a unit" in err
+    assert call("export", "greek.safetensors", "-o", "greek.npz")[0] == 0
+
+
 # Pipes and signals
 
 
@@ -248,6 +271,22 @@ def test_a_reader_that_goes_away_is_silent(here):
     line = f"({sys.executable} -m xdeconv info {MODEL}; echo $? >&2) | true"
     done = subprocess.run(line, shell=True, stderr=subprocess.PIPE, text=True, check=False)
     assert done.stderr.split() == ["141"]
+
+
+@pytest.mark.processes
+def test_an_interrupt_while_the_command_is_imported_shows_no_trace(here):
+    program = """
+import builtins, runpy
+real = builtins.__import__
+def interrupted(name, *more, **words):
+    if name == "typer":
+        raise KeyboardInterrupt
+    return real(name, *more, **words)
+builtins.__import__ = interrupted
+runpy.run_module("xdeconv.__main__", run_name="__main__")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 @pytest.mark.processes

@@ -1,5 +1,7 @@
 """What a picture shows: all components of some weight, the part of the sky that a model is of, and a legend."""
 
+import io
+
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgba
@@ -164,3 +166,18 @@ def test_a_legend_says_what_is_what():
     bare = plot.new_axes()
     explain(bare)
     assert bare.figure.legends == []
+
+
+@pytest.mark.parametrize("name", ["$\\undefined$", "cost$", "$", "a$b$c$d", "x\x1b[31m\n", "$\\frac{1}{"])
+def test_labels_that_are_no_formulas_are_drawn_as_text(name):
+    """They made every picture of a model end with an error of Matplotlib's parser, and one of two halves a formula."""
+    k, labels, units = [[[1.0, 0.0], [0.0, 1.0]]], [name, "$\\mu_\\alpha$"], ["$/yr", name]
+    mixture = Mixture([1.0], [[0.0, 0.0]], k, labels=labels, units=units)
+    ax = plot.density_2d(mixture, [0, 1])
+    for save in ("png", "svg", "pdf"):
+        ax.figure.savefig(io.BytesIO(), format=save, dpi=20)
+    assert ax.get_ylabel().startswith("$\\mu_\\alpha$ [")
+    assert name.count("$") == 0 or "\\$" in ax.get_xlabel()
+    sky = plot.sky(mixture.with_(units=None), [0, 1])
+    for picture in (plot.corner(mixture)[1, 0], sky):
+        picture.figure.savefig(io.BytesIO(), format="png", dpi=20)

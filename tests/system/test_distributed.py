@@ -175,6 +175,8 @@ with process_group("cpu", timeout=60):
         words["checkpoint"] = xd.Checkpoint(sys.argv[2], resume=rank() == 0)
     if sys.argv[1] == "function":
         words["selection"] = (lambda limit: lambda X: X[:, 0] > limit)(-9 - rank())
+    if sys.argv[1] == "method" and rank():
+        words["method"] = xd.EM(prior=xd.Prior(w=0.1))
     if sys.argv[1] == "damaged":
         words["checkpoint"] = xd.Checkpoint(sys.argv[2], resume=True)
     try:
@@ -184,7 +186,7 @@ with process_group("cpu", timeout=60):
 """
 
 
-@pytest.mark.parametrize("what", ["values", "rows", "seed", "epochs", "patience", "resume", "function"])
+@pytest.mark.parametrize("what", ["values", "rows", "seed", "epochs", "patience", "resume", "function", "method"])
 def test_ranks_that_hold_different_arrays_are_refused(what, tmp_path):
     for process in ranks(["-c", OTHERS, what, tmp_path / "saved"]):
         out, err = process.communicate(timeout=120)
@@ -262,6 +264,29 @@ def test_ranks_read_row_groups_that_no_other_reads(stars, words, held, before, m
     source = xd.open(stars, ["parallax", "pmra", "pmdec"], **words)
     alone = xd.fit(source, 3, moves="none", epochs=3, tol=0, device="cpu", method=xd.EM(accelerate=False), **held)
     np.testing.assert_allclose(means, alone.mixture.means, rtol=1e-9)
+
+
+TOUCHED = """
+import sys
+import torch
+import xdeconv as xd
+from xdeconv.system.ranks import process_group, rank
+
+torch.set_num_threads(1)
+with process_group("cpu", timeout=60):
+    source = xd.open(sys.argv[1], ["parallax", "pmra"], memory=False, where="parallax > 0")
+    if rank() == 0:
+        print(source.rows, "rows")
+    print(xd.fit(source, 2, moves="none", epochs=2, tol=0, device="cpu").mixture.means.tolist())
+"""
+
+
+def test_one_rank_may_have_counted_the_rows_before(stars):
+    """It looked at no row again, and what it asked the other met what the other asked it."""
+    said = [process.communicate(timeout=120) for process in ranks(["-c", TOUCHED, stars])]
+    means = [out.strip().splitlines()[-1] for out, err in said if not err]
+    assert len(means) == 2, said
+    assert means[0] == means[1]
 
 
 def test_a_bad_row_that_one_rank_finds_ends_all(tmp_path):

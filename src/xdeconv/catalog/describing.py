@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..system.functions import named
+from ..system.text import printable
 from .readers import Table
 from .recipe import Recipe
 from .transforms import Hook
@@ -38,7 +39,7 @@ def describe(recipe: Recipe) -> list[str]:
     lines = []
     for name, unit in zip(recipe.features, recipe.units, strict=True):
         text = _noise_text(recipe, name, recipe.inputs(name), name in made)
-        lines.append(f"  {name:<{width}}  {unit or '-':<7}  {text}")
+        lines.append(printable(f"  {name:<{width}}  {unit or '-':<7}  {text}"))
     return lines
 
 

@@ -18,7 +18,7 @@ from ..rows.grouping import Grouping
 from ..rows.prefetch import prefetched_to
 from ..rows.surveyed import SURVEY_ROWS
 from ..system import streams
-from ..system.ranks import world
+from ..system.ranks import from_all, world
 from . import describing, finding
 from .blocks import Block, Part, join, pooled, shares, side_by_side
 from .expressions import Condition
@@ -302,11 +302,13 @@ class CatalogSource(Source):
 
         One process surveys when it is first asked. Of many pieces whose rows are counted, samples come from a few.
         """
-        if world() == 1 or self.memory or self.table.remote or self._reader.key in self.tally.samples:
+        if world() == 1 or self.table.remote:
             return
         counted = self._known is not None
         small = counted and self.memory is None and self.bytes <= HELD_BYTES
-        if not (counted and (split or small or len(self._pieces) > SAMPLE_PIECES)):
+        known = self.memory or self._reader.key in self.tally.samples
+        wanted = not known and not (counted and (split or small or len(self._pieces) > SAMPLE_PIECES))
+        if any(from_all(lambda: wanted)):  # one of them may have looked by itself before
             self._survey(together=True)
 
     @property

@@ -102,7 +102,7 @@ def tell(text: str = "") -> None:
     if sys.stdout is None:
         raise OSError("standard output is closed: there is nowhere to write the result to")
     try:
-        sys.stdout.write(printable(text, keep="\n") + "\n")
+        sys.stdout.write(printable(text) + "\n")
         sys.stdout.flush()
     except BrokenPipeError:
         _forget_stdout()

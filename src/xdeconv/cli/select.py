@@ -105,7 +105,8 @@ def select(
         source, sizes, criterion, rule=rule, folds=folds, validation=validation, seed=seed, results=results,
         verbose=True, **settings,
     )  # fmt: skip
-    tell(str(choice))
+    for line in str(choice).splitlines():
+        tell(line)
     draw(choice, output)
     if chosen_model is not None and choice.result is not None:
         remembered = {"where": where, "data": list(data),

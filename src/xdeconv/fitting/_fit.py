@@ -16,8 +16,10 @@ from ..mixture._mixture import Mixture
 from ..mixture.background import Rows
 from ..mixture.inflation import Inflation
 from ..mixture.tails import StudentT
+from ..rows.data import Source
 from ..rows.resident import Cache
 from ..search.moves import Moves
+from ..system.devices import chosen_device
 from ..system.threads import small_algebra
 from .checkpoint import Checkpoint
 from .choosing.trials import chosen_components
@@ -30,6 +32,7 @@ from .plan import refuse_contradictions, resolve
 from .progress import show_progress
 from .rescue import NumericalTrouble
 from .result import FitResult
+from .state import refuse_other_words
 from .words import Way, Worded, as_words
 
 __all__ = ["FitResult", "NumericalTrouble", "fit"]
@@ -181,6 +184,10 @@ def fit(
     refuse_contradictions(mixture, restarts, seed)
     arrays = {"noise": noise, "error": error, "projection": projection, "weight": weight, "log_prior": log_prior,
               "label": label}  # fmt: skip
+    words = {"components": components, "method": method, "moves": moves, "batch_rows": batch_rows, "seed": seed,
+             "restarts": restarts, "data": type(data).__name__, "validation": validation,
+             "read again": isinstance(data, Source) and data.read_again}  # fmt: skip
+    refuse_other_words(words, chosen_device(device))
     rows = gathered(data, columns, arrays, hold=cache != "none", background=background, labels=labels, units=units,
                     mixture=mixture, validation=validation, seed=seed, inflation=inflation,
                     selection=selection)  # fmt: skip

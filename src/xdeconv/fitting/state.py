@@ -124,6 +124,12 @@ def refuse_other_settings(path: str | os.PathLike[str], saved: dict[str, Any], w
         raise ValueError(f"{path} belongs to another fit ({shown}): use the same settings and rows, or another path")
 
 
+def refuse_other_words(words: dict[str, Any], device: torch.device) -> None:
+    """Ranks must be called alike before one asks anything of all; of what is not a word or a number, by its type."""
+    kinds = (str, int, float, type(None))
+    refuse_other_ranks({n: v if isinstance(v, kinds) else type(v).__name__ for n, v in words.items()}, device)
+
+
 def refuse_other_ranks(settings: dict[str, Any], device: torch.device) -> None:
     """Ranks share the rows, so that all must hold the same ones; copies of a file may differ in their times."""
     if not agreed(_timeless(settings), device):

@@ -147,6 +147,10 @@ def _fits(given: Exchanged) -> bytes:
         raise ImportError("FITS files need astropy: pip install 'xdeconv[tables]'") from problem
     k, d = given.means.shape
     labels, units = _names(given)
+    other = next((name for name in (*labels, *units) if not (name.isascii() and name.isprintable())), None)
+    if other is not None:
+        raise ValueError(f"FITS holds no text but ASCII, and {other!r} is a label or a unit: write .npz, or give other "
+                         "names by with_(labels=..., units=...)")  # fmt: skip
     text = json.dumps(dict(given.meta or {}))
     components = [
         fits.Column("weight", "D", array=given.weights),

@@ -10,6 +10,7 @@ import numpy as np
 from ..mixture._mixture import Mixture
 from ..mixture.coordinates import Coordinate
 from ..rows.batch import Batch
+from ..system.text import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -78,13 +79,27 @@ def axis_title(mixture: Mixture, coordinate: Coordinate) -> str:
 def name_of(mixture: Mixture, coordinate: Coordinate) -> str:
     """The label of a coordinate, or its number."""
     a = mixture.indices(coordinate)[0]
-    return mixture.labels[a] if mixture.labels else f"coordinate {a}"
+    return drawable(mixture.labels[a]) if mixture.labels else f"coordinate {a}"
 
 
 def unit_of(mixture: Mixture, coordinate: Coordinate) -> str:
     """The unit of a coordinate, or nothing."""
     a = mixture.indices(coordinate)[0]
-    return mixture.units[a] if mixture.units else ""
+    return drawable(mixture.units[a]) if mixture.units else ""
+
+
+def drawable(text: str) -> str:
+    """Text of others as Matplotlib can draw it: formulas where they are some, and dollars where they are none."""
+    from matplotlib.mathtext import MathTextParser
+
+    shown = printable(text)
+    try:
+        if shown.count("$") % 2 == 0:
+            MathTextParser("path").parse(shown)
+            return shown
+    except ValueError:
+        pass
+    return shown.replace("$", r"\$")
 
 
 def name_axes(ax: Axes, mixture: Mixture, coordinates: Sequence[Coordinate]) -> Axes:

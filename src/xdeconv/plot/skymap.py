@@ -10,7 +10,7 @@ import numpy as np
 from ..mixture._mixture import Mixture
 from ..mixture.coordinates import Coordinate
 from ..rows.units import ANGLES, factor
-from .axes import ON_DARK, Array, Given, at, new_axes, rows_of, scatter, some, thin, unit_of, values_of
+from .axes import ON_DARK, Array, Given, at, name_of, new_axes, rows_of, scatter, some, thin, values_of
 from .components import ellipses
 from .viewing import blurred, views
 
@@ -144,8 +144,8 @@ def _field(
     _colours(ax, x, y, np.maximum(density, np.finfo(float).tiny), cmap)
     if len(rows):
         scatter(ax, rows, "w", zorder=2)
-    names = mixture.labels or {chosen[0]: "longitude", chosen[1]: "latitude"}
-    ax.set(xlabel=f"{names[chosen[0]]} [deg]", ylabel=f"{names[chosen[1]]} [deg]")
+    names = [name_of(mixture, a) for a in chosen] if mixture.labels else ["longitude", "latitude"]
+    ax.set(xlabel=f"{names[0]} [deg]", ylabel=f"{names[1]} [deg]")
     ax.set(xlim=(east, west), ylim=(south, north))
     ax.set_aspect(1 / np.cos(np.radians((south + north) / 2)))
     ax.ticklabel_format(useOffset=False)
@@ -194,7 +194,7 @@ def _positions(mixture: Mixture, coordinates: Sequence[Coordinate] | None) -> Se
 
 def _degrees(mixture: Mixture, coordinate: int) -> float:
     """What turns a coordinate into degrees."""
-    unit = unit_of(mixture, coordinate) or "deg"
+    unit = (mixture.units[mixture.indices(coordinate)[0]] if mixture.units else "") or "deg"
     if unit not in ANGLES:
         raise ValueError(f"coordinate {coordinate} is in {unit!r}, which is not an angle on the sky")
     return factor(unit, "deg", "a position")
@@ -202,13 +202,13 @@ def _degrees(mixture: Mixture, coordinate: int) -> float:
 
 def _graticule(ax: Axes, mixture: Mixture, pair: tuple[int, int], center: float) -> Axes:
     """Longitudes to the left, in degrees, named as the model names them."""
-    names = mixture.labels or ("longitude", "latitude")
+    names = [name_of(mixture, a) for a in pair] if mixture.labels else ["longitude", "latitude"]
     lines = np.arange(-150, 151, 30)
     ax.set_xticks(np.radians(lines), [f"{(center - at_x) % 360:.0f}°" for at_x in lines])
     ax.tick_params(axis="x", colors="w", labelsize="small")
     for text in ax.get_xticklabels():
         text.set_alpha(0.8)
     ax.grid(color="w", alpha=0.25, lw=0.5)
-    ax.set_xlabel(names[pair[0]] if mixture.labels else names[0])
-    ax.set_ylabel(names[pair[1]] if mixture.labels else names[1])
+    ax.set_xlabel(names[0])
+    ax.set_ylabel(names[1])
     return ax
