@@ -29,7 +29,7 @@ SUFFIXES = (
     "npy",
     "npz",
 )
-CHECKED = ("csv.gz", "fits.gz", "vot.gz", "npz", "manifest", "shard", "model", "checkpoint")
+CHECKED = ("csv.gz", "fits.gz", "vot.gz", "npz", "manifest", "shard", "model", "checkpoint", "results")
 """Kinds of files with a checksum: a damage that is not noticed is a defect."""
 
 

@@ -433,7 +433,9 @@ def test_an_error_does_not_show_a_whole_long_expression(here, call):
 @pytest.mark.parametrize(
     "problem",
     [MemoryError(), RuntimeError("can't start new thread"), OSError(12, "Cannot allocate memory", "rows.parquet"),
-     RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 80 bytes")],
+     RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 80 bytes"),
+     pa.ArrowMemoryError("realloc of size 16777216 failed"),
+     pa.ArrowException("Unknown error: Failed to launch worker thread: Resource temporarily unavailable")],
 )  # fmt: skip
 def test_too_little_memory_is_said_to_be_that(capsys, problem):
     from xdeconv.cli.app import _end

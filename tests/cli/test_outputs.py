@@ -212,3 +212,24 @@ def test_models_of_a_fit_may_be_written_again(here, call):
         assert call(*FIT, "-o", "new.safetensors", "--seed", seed)[0] == 0
     assert xd.load(here / "new.safetensors").labels == tuple(FEATURES[2:4])
     assert np.isfinite(xd.load(here / "new.safetensors").means).all()
+
+
+def test_a_folder_that_cannot_be_written_to_is_said_before_the_work(here, call, monkeypatch):
+    """A bootstrap ended with it."""
+    (here / "read-only").mkdir()
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: os.path.basename(path) != "read-only" and access(path, mode))
+    code, _, err = call("bootstrap", MODEL, STARS, "--draws", "1000000", "-o", "read-only/draws.csv")
+    assert code == 3
+    assert "nothing can be written into the folder read-only" in err
+
+
+@pytest.mark.parametrize("name", ["new.parquet", "new.arrow", "new.csv", "new.csv.gz", "new.png"])
+def test_what_cannot_be_written_is_said_by_the_name_that_was_given(here, call, name):
+    (here / f".{name}.{os.getpid()}.{threading.get_ident()}.partial").mkdir()
+    words = ("plot", MODEL, "--marginal", "parallax") if name.endswith("png") else ("sample", MODEL)
+    code, _, err = call(*words, "-o", name)
+    assert code == 3
+    assert f"could not write {name}: " in err
+    assert "directory" in err
+    assert "partial" not in err

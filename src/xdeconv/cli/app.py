@@ -150,7 +150,7 @@ def text_of(problem: BaseException) -> str:
     if memory.short(problem):
         why = one_line(str(problem))
         said = "there is not enough memory" + (f" ({why})" if why else "")
-        return why if why and isinstance(problem, MemoryError) else said
+        return why if why and type(problem) is MemoryError else said  # one of ours, which says what for
     text = one_line(_words(problem))
     foreseen = code_of(problem) != 5 and f"{type(problem).__module__}.{type(problem).__qualname__}" not in DAMAGED
     return text if foreseen and text else f"{type(problem).__name__}: {text}".rstrip(": ")

@@ -35,6 +35,8 @@ def checked(
         raise OSError(f"{option} {target} is a pipe or a device: name a file")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"{option} {target}: there is no folder {target.parent}")
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise PermissionError(f"{option} {target}: nothing can be written into the folder {target.parent}")
     if not force and os.path.lexists(target) and not ours(target):
         text = f"{option} {target} is there and xdeconv did not write it: choose another name, or say --force"
         raise FileExistsError(text)

@@ -41,6 +41,11 @@ def replacing(path: str | os.PathLike[str], durable: bool = True) -> Iterator[Pa
             if durable:
                 _sync(partial)
             os.replace(partial, target)
+    except OSError as problem:  # a name that nobody gave says nothing
+        if partial.name not in str(problem):
+            raise
+        reason = os.strerror(problem.errno) if problem.errno else str(problem).replace(partial.name, target.name)
+        raise OSError(problem.errno, f"could not write {target}: {reason}. What was there is unchanged") from problem
     finally:
         _remove(partial)
     if durable:

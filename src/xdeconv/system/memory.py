@@ -7,14 +7,20 @@ from pathlib import Path
 
 from .machine import physical_memory
 
-SHORT = ("can't start new thread", "can't allocate memory", "Cannot allocate memory", "not enough memory")
+SHORT = (
+    "can't start new thread",
+    "Failed to launch worker thread",
+    "can't allocate memory",
+    "Cannot allocate memory",
+    "not enough memory",
+)
 
 
 def short(problem: BaseException) -> bool:
     """Whether something failed for want of memory, by whatever name a library calls that."""
     if isinstance(problem, MemoryError) or (isinstance(problem, OSError) and problem.errno == errno.ENOMEM):
         return True
-    return isinstance(problem, (OSError, RuntimeError)) and any(words in str(problem) for words in SHORT)
+    return isinstance(problem, Exception) and any(words in str(problem) for words in SHORT)
 
 
 def free() -> int:
