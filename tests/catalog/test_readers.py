@@ -1,5 +1,6 @@
 """Readers: the same rows whatever the format, units, nulls, and damaged files."""
 
+import os
 from pathlib import Path
 
 import h5py
@@ -336,6 +337,19 @@ def test_a_file_that_is_named_twice_is_refused(tmp_path, monkeypatch):
         with pytest.raises(ValueError, match=r"[ab]\.csv is named twice"):
             open_table(names)
     assert len(open_table(["a.csv", "b.csv"]).pieces) == 2
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link], ids=["symbolic", "hard"])
+def test_a_file_and_a_link_to_it_are_one(link, tmp_path):
+    """Its rows counted twice."""
+    (tmp_path / "a.csv").write_text("x,y\n1,2\n")
+    link(tmp_path / "a.csv", tmp_path / "b.csv")
+    for given in (str(tmp_path / "*.csv"), str(tmp_path), [tmp_path / "b.csv", tmp_path / "a.csv"]):
+        with pytest.raises(ValueError, match=r"[ab]\.csv is .*[ab]\.csv under another name"):
+            open_table(given)
+    (tmp_path / "b.csv").unlink()
+    (tmp_path / "b.csv").write_text("x,y\n1,2\n")
+    assert len(open_table(str(tmp_path)).pieces) == 2
 
 
 def test_the_users_folder_and_file_urls_are_paths(tmp_path, monkeypatch):

@@ -1,14 +1,17 @@
 """What a picture shows: all components of some weight, the part of the sky that a model is of, and a legend."""
 
 import io
+import re
 
 import numpy as np
 import pytest
+from matplotlib import rc_context
 from matplotlib.colors import to_rgba
 
 from xdeconv import Mixture, plot
 from xdeconv.cli.plot import suited_kind
 from xdeconv.plot.axes import ON_DARK, explain
+from xdeconv.plot.names import drawable
 from xdeconv.plot.viewing import view, views
 
 README = Mixture([0.7, 0.3], [[0, 0], [3, 1]], [np.eye(2), 0.1 * np.eye(2)], labels=["x", "y"])
@@ -181,3 +184,24 @@ def test_labels_that_are_no_formulas_are_drawn_as_text(name):
     sky = plot.sky(mixture.with_(units=None), [0, 1])
     for picture in (plot.corner(mixture)[1, 0], sky):
         picture.figure.savefig(io.BytesIO(), format="png", dpi=20)
+
+
+HOSTILE = [
+    r"\input{/etc/passwd}", r"$\input{/etc/passwd}$", r"$x$\immediate\write18{id}$y$", r"a\$\input{b}\$",
+    "$$\\input{b}$$", r"\\$\input{b}$", "^^5cinput{b}", "$^^5cinput{b}$",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_label_is_no_program_of_latex(name):
+    with rc_context({"text.usetex": True}):
+        shown = drawable(name)
+    commands = set(re.findall(r"\\([A-Za-z]+)", shown))
+    assert commands <= {"textbackslash"}
+    assert "^^" not in shown
+
+
+def test_formulas_and_names_of_columns_are_fit_for_latex():
+    with rc_context({"text.usetex": True}):
+        shown = [drawable(name) for name in ("phot_g_mean_mag", r"$\mu_{\alpha}$ cos 50%", "a & b")]
+    assert shown == [r"phot\_g\_mean\_mag", r"$\mu_{\alpha}$ cos 50\%", r"a \& b"]

@@ -10,7 +10,7 @@ import numpy as np
 from ..mixture._mixture import Mixture
 from ..mixture.coordinates import Coordinate
 from ..rows.batch import Batch
-from ..system.text import printable
+from .names import drawable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,20 +86,6 @@ def unit_of(mixture: Mixture, coordinate: Coordinate) -> str:
     """The unit of a coordinate, or nothing."""
     a = mixture.indices(coordinate)[0]
     return drawable(mixture.units[a]) if mixture.units else ""
-
-
-def drawable(text: str) -> str:
-    """Text of others as Matplotlib can draw it: formulas where they are some, and dollars where they are none."""
-    from matplotlib.mathtext import MathTextParser
-
-    shown = printable(text)
-    try:
-        if shown.count("$") % 2 == 0:
-            MathTextParser("path").parse(shown)
-            return shown
-    except ValueError:
-        pass
-    return shown.replace("$", r"\$")
 
 
 def name_axes(ax: Axes, mixture: Mixture, coordinates: Sequence[Coordinate]) -> Axes:

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from urllib.request import url2pathname
 
 from .table import ReadError, natural
@@ -37,13 +38,21 @@ def parted(name: str) -> tuple[str, str | None]:
 def files_of(names: Sequence[str | os.PathLike[str]]) -> list[Path]:
     """The files that some names stand for, each once."""
     paths = [path for name in names for path in _expanded(str(name))]
-    known: dict[str, Path] = {}
+    known: dict[Any, Path] = {}
     for path in paths:
-        place = os.path.abspath(path)
+        place = _place(path)
         if place in known:
-            raise ValueError(f"{path} is named twice, and its rows would count twice: name each file once")
+            other = known[place]
+            how = "named twice" if os.path.abspath(other) == os.path.abspath(path) else f"{other} under another name"
+            raise ValueError(f"{path} is {how}, and its rows would count twice: name each file once")
         known[place] = path
     return paths
+
+
+def _place(path: Path) -> Any:
+    """What a file has in common with its links; its name, where the system does not number files."""
+    status = os.stat(path)
+    return (status.st_dev, status.st_ino) if status.st_ino else os.path.realpath(path)
 
 
 def local(name: str) -> str:
