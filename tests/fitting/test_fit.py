@@ -9,6 +9,7 @@ import time
 from contextlib import contextmanager
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from hypothesis import given, settings
@@ -36,6 +37,20 @@ def noisy_rows(n=4000, seed=0, size=1.0, missing=0.0):
 
 def same(a: xd.Mixture, b: xd.Mixture) -> bool:
     return all(np.array_equal(getattr(a, name), getattr(b, name)) for name in ("weights", "means", "covariances"))
+
+
+def test_rows_held_out_of_a_table_are_read_as_those_to_fit(tmp_path):
+    rng = np.random.default_rng(0)
+    table = pandas.DataFrame({"id": np.arange(400) + 2**60, "x": rng.normal(size=400), "x_error": np.full(400, 0.5)})
+    train, held = table[:300], table[300:]
+    held.to_parquet(tmp_path / "held.parquet")
+    right = xd.fit(train, 1, columns=["x"], validation=xd.open(held, ["x"]), epochs=3)
+    for rows in (held, tmp_path / "held.parquet", str(tmp_path / "held.parquet")):
+        assert xd.fit(train, 1, columns=["x"], validation=rows, epochs=3).validation == right.validation
+    squares = {"columns": ["y"], "derive": {"y": "x ** 2"}, "error": {"x": 0.3}}
+    derived = xd.fit(xd.open(train, **squares), 1, validation=held, epochs=3)
+    same_rows = xd.fit(xd.open(train, **squares), 1, validation=xd.open(held, **squares), epochs=3)
+    assert derived.validation == same_rows.validation
 
 
 @pytest.mark.slow

@@ -173,6 +173,21 @@ def test_weights_and_priors_beside_a_table(model):
     )
 
 
+def test_what_stands_beside_a_table_of_pandas_is_paired_by_its_index(model):
+    weight, log_prior = RNG.uniform(size=N), np.log(RNG.uniform(0.1, 1.0, size=(N, 2)))
+    other = TABLE.sample(frac=1, random_state=0).index
+    own, prior = pandas.Series(weight, TABLE.index), pandas.DataFrame(log_prior, TABLE.index)
+    assert model.score(TABLE, weight=own.loc[other]) == pytest.approx(model.score(TABLE, weight=weight))
+    found = model.responsibilities(TABLE, log_prior=prior.loc[other])
+    np.testing.assert_allclose(found, model.responsibilities(TABLE, log_prior=log_prior))
+    with pytest.raises(ValueError, match="the index of weight is not that of the rows"):
+        model.score(TABLE, weight=own.set_axis(TABLE.index + 1))
+    one, two = np.exp(log_prior.T)
+    asked = xd.Classifier({"one": model, "two": model.with_()})
+    found = asked.predict_proba(TABLE, priors={"one": pandas.Series(one, TABLE.index).loc[other], "two": two})
+    np.testing.assert_allclose(found[:, 0], one / (one + two))
+
+
 def test_rows_of_something_else_are_refused(model, path):
     with pytest.raises(ValueError, match="no column 'y'"):
         model.score(TABLE.drop(columns=["y", "y_error"]))

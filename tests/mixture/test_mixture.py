@@ -50,6 +50,21 @@ def test_condition_is_the_integral(variance):
         assert np.exp(given.log_prob([[y]]))[0] == pytest.approx(joint(y) / norm, rel=1e-6)
 
 
+def test_values_to_condition_on_may_have_units_and_are_single_numbers():
+    import astropy.units as u
+
+    mixture = Mixture([1.0], [[0.0, 0.0]], [[[1.0, 0.5], [0.5, 1.0]]], ["x", "y"], ["mas", "mas"])
+    right = mixture.condition({"x": 2.0}, error={"x": 0.3})
+    found = mixture.condition({"x": 0.002 * u.arcsec}, error={"x": 300 * u.uas})
+    np.testing.assert_allclose(found.means, right.means, rtol=1e-12)
+    np.testing.assert_allclose(found.covariances, right.covariances, rtol=1e-12)
+    with pytest.raises(ValueError, match="x is in 'km', which cannot be turned into 'mas'"):
+        mixture.condition({"x": 2 * u.km})
+    for wrong in ({"values": {"x": [1.0, 2.0]}}, {"values": {"x": 1.0}, "error": {"x": [1.0, 2.0]}}):
+        with pytest.raises(ValueError, match=r"of x must be one number, got shape \(2,\)"):
+            mixture.condition(**wrong)
+
+
 def test_condition_agrees_with_the_posterior_of_a_row_with_nan():
     p = CASES["missing full"]
     mixture = Mixture(p.weights, p.means, p.covariances)

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from ..catalog import remembering
 from ..catalog._open import open_source, warn_of_guesses
+from ..catalog.stream import CatalogSource
 from ..mixture._mixture import Mixture
 from ..mixture.asking import is_path, remembered
 from ..mixture.background import Background
@@ -51,6 +53,7 @@ def gathered(
     background = tabular.aligned(background, data, "background")
     if columns is not None or is_path(data):
         data = _opened(data, columns, arrays)
+    validation = _opened_alike(validation, data)
     data, inflation = grouped_data(data, inflation, mixture)
     if isinstance(data, Source):
         data.look_around(split=isinstance(validation, Real))
@@ -119,6 +122,18 @@ def _as_rows(validation: Any) -> Source:
 def _noise(source: Source) -> bool | None:
     """Whether the rows have noise; None for a stream, whose columns say so."""
     return source.batch.noise is not None if isinstance(source, ArraySource) else None
+
+
+def _opened_alike(validation: Any, data: Any) -> Any:
+    """Rows held out of a catalogue, a table or a file: read as those to fit are."""
+    arrays = isinstance(validation, Mapping) and "X" in validation
+    table = is_path(validation) or (tabular.names(validation) is not None and not arrays)
+    if not table or not isinstance(data, CatalogSource):
+        return validation
+    said = data.opening()
+    source = open_source(validation, **remembering.arguments(said, data.labels), weight=said.get("weight"))
+    warn_of_guesses(source, stacklevel=5)
+    return source
 
 
 def _opened(data: Any, columns: Sequence[str] | None, arrays: Mapping[str, Any]) -> Source:

@@ -17,7 +17,7 @@ from ..system.files import load_tensors
 from . import storing
 from .asking import restricted
 from .background import Background, Rows
-from .coordinates import Coordinate
+from .coordinates import Coordinate, numbers
 from .draws import draws
 from .matrices import square_root
 from .posterior import Posterior
@@ -159,9 +159,12 @@ class Mixture(Questions, Writing):
         if not rest:
             raise ValueError("all coordinates are given: nothing is left to describe")
         X, S = np.full((1, self.d), np.nan), np.zeros((1, self.d, self.d))
-        X[0, given] = checks.to_array(list(values.values()), "values")
+        X[0, given] = numbers(values.values(), given, self.labels, self.units, "value")
         if np.isnan(X[0, given]).any():
             raise ValueError("a value to condition on is NaN: leave that coordinate out instead")
+        if isinstance(error, Mapping):
+            each = numbers(error.values(), self.indices(list(error)), self.labels, self.units, "error")
+            error = dict(zip(error, each, strict=True))
         S[0][np.ix_(given, given)] = _given_noise(values, noise, error)
         return self.given(self.batch(X, S), rest)
 

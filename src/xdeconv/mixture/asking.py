@@ -104,6 +104,9 @@ class Asked:
         source = self._checked_source(self._open(X, {} if weight is None else {"weight": weight}))
         if not given:
             return source
+        labelled = given.get("label") is not None  # whose log-priors are of classes, not of rows
+        given = {name: value if name == "log_prior" and labelled else tabular.aligned(value, X, name)
+                 for name, value in given.items()}  # fmt: skip
         whole = source.load().batch
         return replace(
             whole,

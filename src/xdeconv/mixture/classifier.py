@@ -13,6 +13,7 @@ from torch import Tensor
 
 from .. import kernels
 from ..rows import checks
+from ..rows import tables as tabular
 from ..rows.batch import Batch
 from ._mixture import Mixture
 from .computing import answers, computing, rows_in
@@ -108,6 +109,8 @@ class Classifier:
                 stacklevel=3,
             )
         likelihoods = self._log_likelihoods(X, noise, projection, error, device, dtype)
+        if isinstance(said, Mapping):
+            said = {name: tabular.aligned(each, X, f"the prior of {name}") for name, each in said.items()}
         log_priors = self._fitted(likelihoods) if said == "fitted" else self._log_priors(said)
         if log_priors.shape[0] not in (1, len(likelihoods)):
             raise ValueError(f"priors are given for {log_priors.shape[0]} rows, and X has {len(likelihoods)}")

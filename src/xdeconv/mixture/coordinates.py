@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..rows import checks, units
+from ..rows import tables as tabular
 
 Array = np.ndarray
 Coordinate = str | int
@@ -50,6 +51,20 @@ def _index(coordinate: Coordinate, labels: Names, d: int) -> int:
     if not whole or not -d <= coordinate < d:
         raise ValueError(f"coordinate {coordinate!r} is neither a label nor an index below {d}")
     return int(coordinate) % d
+
+
+def numbers(given: Iterable[Any], at: Sequence[int], labels: Names, wanted: Names, what: str) -> Array:
+    """One number for each of some coordinates, in the mixture's units where it has one of its own."""
+    made = []
+    for a, value in zip(at, given, strict=True):
+        name = labels[a] if labels else f"coordinate {a}"
+        number = checks.to_array(tabular.astropy_column(value), f"the {what} of {name}")
+        if number.ndim:
+            raise ValueError(f"the {what} of {name} must be one number, got shape {number.shape}: rows are asked about "
+                             "by mixture.posterior(rows)")  # fmt: skip
+        theirs, ours = tabular.unit_of(value), wanted[a] if wanted else ""
+        made.append(float(number) * (units.factor(theirs, ours, name) if theirs and ours else 1.0))
+    return np.array(made)
 
 
 def coefficients(direction: Any, labels: Names, d: int, n: int) -> Array:
