@@ -3,6 +3,7 @@
 import io
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -112,6 +113,36 @@ def test_page_tells_everything(found):
     for text in ("4,000", "Components", *demo.GROUPS, "nats per star", "hipparcos.png"):
         assert text in page
     assert all(group.verdict in page for group in result.groups)
+
+
+def seen(heights):
+    """What is said of fits that ended so high."""
+    page = io.StringIO()
+    mixture = uv([1.0], [(0.0, -20.0)], [600.0])
+    prediction = demo.Prediction(-4.4, -4.5, 0.01)
+    told = demo.Demo(mixture, 10, (), np.empty((0, 2)), prediction, Path("m"), Path("p"), 1.0, heights)
+    demo.tell(told, Console(file=page, width=300))
+    return page.getvalue()
+
+
+def test_whether_seeds_end_in_one_place_is_told_of_the_run_itself():
+    assert "From 2 of 3 seeds the fit ends in the best place; nats of all stars below the best: 3.0, 0.0, 0.2" in seen(
+        (-187176.5, -187173.5, -187173.7)
+    )
+    assert "From 3 of 3 seeds" in seen((-9.0, -9.1, -9.2))
+    assert "Fitted from one seed: --seeds 3 says" in seen((-9.0,))
+
+
+@pytest.mark.slow
+def test_the_best_of_several_seeds_is_kept(tmp_path):
+    several = small(tmp_path, stars=800, epochs=5, resamples=1, seeds=3)
+    first = small(tmp_path, stars=800, epochs=5, resamples=1)
+    assert len(several.heights) == 3
+    assert several.heights[0] == first.heights[0]
+    sky, mixture = demo._stars(0, 800), several.mixture
+    prior = demo.WIDTH / 2 * np.trace(np.linalg.inv(mixture.covariances), axis1=1, axis2=2).sum()
+    height = len(sky) * mixture.score(sky.x, sky.noise, sky.projection) - prior
+    assert height == pytest.approx(max(several.heights), rel=1e-9)
 
 
 @pytest.mark.slow

@@ -138,3 +138,22 @@ def test_the_explorer_knows_the_box_and_what_is_beside_gaussians():
     assert (found["k"], found["scales"]) == (6, 6)
     assert found["beside"] == ["tails of Student's t with nu = 3"]
     assert "selection" in facts(selected(10)[0])["beside"][0]
+
+
+def test_quantiles_of_a_conditional_map_are_of_the_background_too():
+    """Lines followed the components where nearly all rows are the background's."""
+    boxed = Mixture([1.0], [[2.0, 2.0]], [0.25 * np.eye(2)], labels=["x", "y"])
+    boxed = boxed.with_(background=Uniform([0.0, 0.0], [10.0, 10.0]), background_weight=0.5)
+    middle = plot.conditional_map(boxed, ["x", "y"], limits=((0.5, 9.5), (0.0, 10.0))).lines[1]
+    x, y = middle.get_data()
+    assert y[x > 6] == pytest.approx(5.0, abs=0.1)
+    assert abs(y[abs(x - 2) < 0.2] - 2).max() < 0.3
+
+
+def test_the_legend_of_conditional_densities_covers_no_peak():
+    given = [{"x": 0.0}, {"x": 1.0}, {"x": 3.0}]
+    ax = plot.conditional_1d(README, "y", given)
+    FigureCanvasAgg(ax.figure).draw()
+    box = ax.get_legend().get_window_extent()
+    tops = [ax.transData.transform((0, line.get_ydata().max()))[1] for line in ax.lines]
+    assert max(tops) < box.y0

@@ -15,6 +15,9 @@ from .app import app
 def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write to.")] = Path("demo"),
     seed: options.Seed = 0,
+    seeds: Annotated[
+        int, typer.Option(help="Fit from so many seeds, keep the best, and say whether they end in one place.", min=1)
+    ] = 1,
     force: options.Force = False,
 ) -> None:
     """Fit, denoise and draw real stars in seconds: a look at everything."""
@@ -23,4 +26,4 @@ def demo(
             outputs.checked(output / name, (), force)
     from .velocities import run
 
-    run(output, seed)
+    run(output, seed, seeds=seeds)

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 
-COMPONENTS, PRIOR = 10, Prior(w=4.0)  # km^2/s^2, as Bovy, Hogg & Roweis (2009) chose
+COMPONENTS, WIDTH = 10, 4.0  # km^2/s^2 of the prior, as Bovy, Hogg & Roweis (2009) chose
+PRIOR = Prior(w=WIDTH)
 TOL = 0.1  # nats of all stars together
 RESAMPLES, AGAIN_TOL = 10, 1.0  # of the stars, and nats that may be left of fits to them
 GAUSSIAN_EPOCHS = 2000  # enough to converge: a Gaussian that has not would be too easy to beat
@@ -61,12 +62,14 @@ def run(
     epochs: int = Settings.epochs,
     moves: str = Settings.moves,
     resamples: int = RESAMPLES,
+    seeds: int = 1,
 ) -> Demo:
     """Fit the velocities of Hipparcos stars, say what is seen, and write hipparcos.safetensors and hipparcos.png.
 
     ``stars`` takes only so many, at random. Both velocities are fitted, with a search for better optima (``moves``) and
-    at most ``epochs`` passes. The fit is repeated from where it ended on so many ``resamples`` of the stars, and in how
-    many of them a moving group is seen is told beside it. All is decided by ``seed``. Nothing is printed unless
+    at most ``epochs`` passes. With more ``seeds`` the fit is made from each, the best is kept, and whether they end in
+    one place is told. It is repeated from where it ended on so many ``resamples`` of the stars, and in how many of them
+    a moving group is seen is told beside it. All is decided by ``seed``. Nothing is printed unless
     ``verbose``.
     """
     from rich.console import Console
@@ -79,7 +82,9 @@ def run(
 
     settings = Settings(seed, epochs, moves, verbose)
     say.print(f"Fitting {COMPONENTS} components to both velocities")
-    mixture = _described(_fit(sky, COMPONENTS, settings), sky)
+    ends = [_fit(sky, COMPONENTS, replace(settings, seed=seed + more)) for more in range(seeds)]
+    heights = tuple(_height(end, len(sky)) for end in ends)
+    mixture = _described(ends[int(np.argmax(heights))], sky)
     say.print(f"Fitting again on {resamples} resamples of the stars")
     maxima, groups = judge_groups([mixture, *_again(sky, mixture, settings, resamples)])
     say.print("Fitting one velocity of each star, to predict the other")
@@ -88,7 +93,7 @@ def run(
     model, picture = folder / "hipparcos.safetensors", folder / "hipparcos.png"
     mixture.save(model)
     draw(mixture, picture)
-    demo = Demo(mixture, len(sky), groups, maxima, prediction, model, picture, time.monotonic() - began)
+    demo = Demo(mixture, len(sky), groups, maxima, prediction, model, picture, time.monotonic() - began, heights)
     tell(demo, say)
     return demo
 
@@ -117,6 +122,12 @@ def _fit(sky: Velocities, components: int, settings: Settings) -> FitResult:
         _batch(sky), components, method=EM(prior=PRIOR), moves=settings.moves, seed=settings.seed,
         epochs=settings.epochs, tol=TOL, verbose=settings.verbose,
     )  # fmt: skip
+
+
+def _height(end: FitResult, stars: int) -> float:
+    """What the fit makes as large as it can: the log-likelihood of all stars, and the logarithm of the prior."""
+    inverse = float(np.trace(np.linalg.inv(end.mixture.covariances), axis1=1, axis2=2).sum())
+    return stars * end.loglik - WIDTH / 2 * inverse
 
 
 def _again(sky: Velocities, mixture: Mixture, settings: Settings, draws: int) -> list[Mixture]:

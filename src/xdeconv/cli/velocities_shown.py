@@ -53,12 +53,25 @@ def tell(demo: Demo, say: Console) -> None:
         f"All stars: mean (U, V, W) = ({mean[0]:.1f}, {mean[1]:.1f}, {mean[2]:.1f}) km/s relative to the Sun, "
         f"dispersions ({spread[0]:.1f}, {spread[1]:.1f}, {spread[2]:.1f}) km/s"
     )
+    if demo.heights:
+        say.print(_seeds_line(demo))
     say.print(_group_table(demo), VERDICTS.replace("\n", " "))
     others = [top for top in demo.maxima if all(np.linalg.norm(top - place) > NEAR for place in GROUPS.values())]
     if others:
         say.print("Maxima near none of them: " + ", ".join(f"({u:.0f}, {v:.0f})" for u, v in others))
     say.print(_prediction_line(demo.prediction))
     say.print(f"Wrote {demo.model} and {demo.picture} in {demo.seconds:.0f} s")
+
+
+def _seeds_line(demo: Demo) -> str:
+    """Whether fits from several seeds end in one place, by how high they ended."""
+    if len(demo.heights) == 1:
+        return "Fitted from one seed: --seeds 3 says whether others end in the same place"
+    below = ", ".join(f"{max(demo.heights) - height:.1f}" for height in demo.heights)
+    return (
+        f"From [b]{demo.together} of {len(demo.heights)}[/b] seeds the fit ends in the best place; "
+        f"nats of all stars below the best: {below}"
+    )
 
 
 def _prediction_line(told: Prediction) -> str:

@@ -11,6 +11,7 @@ from ..mixture._mixture import Mixture
 
 Array = np.ndarray
 GROUPS = {"Sirius": (9.0, 3.0), "Pleiades": (-12.0, -22.0), "Hyades": (-40.0, -20.0), "Hercules": (-30.0, -50.0)}
+ONE_PLACE = 1.0  # nats of all stars together by which ends of one place may differ
 NEAR = 8.0  # km/s: how far from a group's place in the literature its maximum may lie
 
 
@@ -52,7 +53,10 @@ class Prediction:
 
 @dataclass(frozen=True, eq=False)
 class Demo:
-    """What the demo found and where it wrote it."""
+    """What the demo found and where it wrote it.
+
+    ``heights`` has the log-likelihood of all stars, with that of the prior, where the fit from each seed ended.
+    """
 
     mixture: Mixture
     stars: int
@@ -62,3 +66,9 @@ class Demo:
     model: Path
     picture: Path
     seconds: float
+    heights: tuple[float, ...] = ()
+
+    @property
+    def together(self) -> int:
+        """From how many seeds the fit ended as high as from the best, but for a nat of all stars together."""
+        return sum(max(self.heights) - height < ONE_PLACE for height in self.heights)

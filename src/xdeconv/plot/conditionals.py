@@ -11,7 +11,8 @@ from ..mixture._mixture import Mixture
 from ..mixture.coordinates import Coordinate
 from .axes import Array, Given, at, axis_title, name_axes, name_of, new_axes, some, unit_of
 from .densities import on_grid
-from .viewing import Limits, span
+from .flattening import flattened
+from .viewing import Limits, known, span
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,8 +70,9 @@ def conditional_1d(
     for values, line in zip(slices, lines, strict=True):
         ax.plot(x, np.exp(line.log_prob(x[:, None])), label=words(mixture, values))
     ax.set(xlim=(low, high), xlabel=axis_title(mixture, coordinate), ylabel="density")
-    ax.set_ylim(bottom=0)
-    ax.legend()
+    top = max(float(np.max(line.get_ydata())) for line in ax.lines)
+    ax.set_ylim(0, top * (1.1 + 0.07 * len(ax.lines)))  # room for the legend above the curves
+    ax.legend(loc="upper right", fontsize="small")
     return ax
 
 
@@ -118,8 +120,9 @@ def conditional_map(
     x, y, density = on_grid(pair, wide, high, bins)
     top = density.max(axis=0)
     ax.pcolormesh(x, y, density / np.where(top > 0, top, 1.0), cmap=cmap, vmin=0, vmax=1, rasterized=True)
+    whole = flattened(known(pair))  # quantiles are of rows of the background too, as the colours are
     for q, style in LINES.items():
-        ax.plot(x, _quantile(pair, x, q), style, color="k", lw=1.0, label=f"{100 * q:.0f} %")
+        ax.plot(x, _quantile(whole, x, q), style, color="k", lw=1.0, label=f"{100 * q:.0f} %")
     ax.set(xlim=wide, ylim=high)
     ax.legend(loc="best", framealpha=0.8)
     return name_axes(ax, mixture, coordinates)

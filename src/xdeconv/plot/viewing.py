@@ -75,7 +75,7 @@ def span(mixture: Mixture, coordinate: Coordinate, tail: float = 0.003) -> Limit
     tuple of float
         The ends of the interval.
     """
-    points, shares = _points(flattened(_known(mixture.marginal([coordinate]))))
+    points, shares = _points(flattened(known(mixture.marginal([coordinate]))))
     order = np.argsort(points)
     low, high = np.interp([tail, 1 - tail], np.cumsum(shares[order]), points[order])
     return _apart(low, high)
@@ -101,7 +101,7 @@ def blurred(pair: Mixture, step: Array) -> Mixture:
     return pair.with_(covariances=pair.covariances + np.diag(BLUR * np.square(step)), structure="full")
 
 
-def _known(line: Mixture) -> Mixture:
+def known(line: Mixture) -> Mixture:
     """The mixture without a background of which nobody knows where it is."""
     beside = line.background
     return line.with_(meta={}) if isinstance(beside, (Mixture, Uniform)) else line.with_(meta={}, background=None)
@@ -109,7 +109,7 @@ def _known(line: Mixture) -> Mixture:
 
 def _components(line: Mixture) -> Mixture:
     """The mixture without a box, which has ends of its own."""
-    return flattened(line.with_(meta={}, background=None) if isinstance(line.background, Uniform) else _known(line))
+    return flattened(line.with_(meta={}, background=None) if isinstance(line.background, Uniform) else known(line))
 
 
 def _points(line: Mixture) -> tuple[Array, Array]:
