@@ -110,3 +110,69 @@ def test_names_of_hipparcos_at_vizier():
         found = sky.velocities(moved | dict(zip(names, positions, strict=True)))
         assert same((found.x[:, :2], found.projection), (plain.x[:, :2], plain.projection))
         assert np.allclose(found.noise[:, :2, :2], plain.noise[:, :2, :2])
+
+
+def in_other_units(table):
+    """The same stars as astropy's table in radians and arcseconds, errors in milliarcseconds, all said."""
+    from astropy.table import Table
+
+    other = Table({name: np.array(values) for name, values in table.items()})
+    for name, factor, unit in (("ra", np.pi / 180, "rad"), ("dec", np.pi / 180, "rad"), ("parallax", 1e-3, "arcsec")):
+        other[name] = other[name] * factor
+        other[name].unit = unit
+    for name, unit in {**ERRORS, "pmra": "mas / yr", "pmdec": "mas / yr", "radial_velocity": "km / s"}.items():
+        other[name].unit = unit.replace("/", " / ").replace("  ", " ")
+    return other
+
+
+@pytest.mark.parametrize("word", DERIVED)
+def test_units_of_files_are_followed_the_first_or_the_second_and_through_a_store(word, tmp_path):
+    """Each file is in units of its own; a store keeps those that its columns are in."""
+    from xdeconv.catalog.store import prepare
+
+    table = stars()
+    plain = in_other_units(table)
+    for name in ("ra", "dec"):
+        plain[name] = np.degrees(plain[name])
+        plain[name].unit = "deg"
+    plain["parallax"] = plain["parallax"] * 1e3
+    plain["parallax"].unit = "mas"
+    paths = [tmp_path / "a.fits", tmp_path / "b.fits"]
+    for path, rows in zip(paths, (plain, in_other_units(table)), strict=True):
+        rows.write(path)
+    right = [None if part is None else part.numpy() for part in read(table, DERIVED[word], word)]
+    for files in (paths[1:], paths, paths[::-1]):
+        batch = open_catalog(files, DERIVED[word], derive=word).load().batch
+        for part, once, axis in zip((batch.x, batch.covariance(), batch.projection), right, (-1, 0, -1), strict=True):
+            assert part is None or np.allclose(part.numpy(), np.concatenate([once] * len(files), axis), 1e-6, 1e-6,
+                                               equal_nan=True)  # fmt: skip
+    store = prepare(paths[1], tmp_path / "store", reading={"columns": DERIVED[word], "derive": word})
+    batch, order = open_catalog(store).load().batch, np.argsort(right[0][0])
+    shuffled = np.argsort(batch.x[0].numpy())
+    assert np.allclose(batch.x.numpy()[:, shuffled], right[0][:, order], 1e-6, 1e-6)
+    assert np.allclose(batch.covariance().numpy()[shuffled], right[1][order], 1e-6, 1e-9)
+
+
+def test_a_verdict_on_velocities_is_the_same_in_any_units():
+    """It asks what errors stars would have at one velocity, through the units of the table too."""
+    table = stars(400)
+    mixture = xd.fit(xd.open(table, ["U", "V", "W"], derive="velocities", unit=ERRORS), 1, epochs=20).mixture
+    one, other = (xd.check(rows, mixture).verdicts for rows in (xd.open(table, ["U", "V", "W"], derive="velocities"),
+                                                                xd.open(in_other_units(table), ["U", "V", "W"],
+                                                                        derive="velocities")))  # fmt: skip
+    assert [verdict.text for verdict in one] == [verdict.text for verdict in other]
+    assert all(a.statistic == pytest.approx(b.statistic, rel=1e-5) for a, b in zip(one, other, strict=True))
+    assert all([g.sd for g in a.groups] == pytest.approx([g.sd for g in b.groups], rel=1e-5)
+               for a, b in zip(one, other, strict=True))  # fmt: skip
+
+
+def test_inverse_variances_are_of_the_column_as_it_is():
+    """DESI's PARALLAX_IVAR belongs to the column's own unit, which is then brought to mas with its error."""
+    table = stars()
+    desi = {"RA": table["ra"], "DEC": table["dec"], "VRAD": table["radial_velocity"]}
+    for name in ("parallax", "pmra", "pmdec"):
+        desi |= {name.upper(): table[name], f"{name.upper()}_IVAR": table[f"{name}_error"] ** -2.0}
+    desi["VRAD_ERR"] = table["radial_velocity_error"]
+    other = desi | {"PARALLAX": desi["PARALLAX"] / 1e3, "PARALLAX_IVAR": desi["PARALLAX_IVAR"] * 1e6}
+    right, found = sky.velocities(desi), sky.velocities(other, unit={"PARALLAX": "arcsec"})
+    assert same((found.x, found.noise, found.projection), (right.x, right.noise, right.projection))
