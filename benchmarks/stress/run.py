@@ -61,7 +61,7 @@ def main() -> None:
         arguments.json.write_text(json.dumps(outcome, indent=1))
     print(text_of(outcome))
     if not arguments.dry and not arguments.json:
-        write_section(PARTS[outcome["part"]][1], text_of(outcome))
+        write_section(title_of(outcome), text_of(outcome))
 
 
 def ran(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -77,6 +77,11 @@ def ran(arguments: argparse.Namespace) -> dict[str, Any]:
     said = f"python -m benchmarks.stress --part {arguments.part}{options.format(**words)}".removesuffix(" --kinds ")
     return {"part": arguments.part, "command": said, "machine": about(), "seconds": time.monotonic() - began,
             "header": header, "rows": rows, "remarks": remarks}  # fmt: skip
+
+
+def title_of(outcome: dict[str, Any]) -> str:
+    """The section of a part; a soak of a CPU stands beside that of a GPU."""
+    return PARTS[outcome["part"]][1] + (" on a CPU" if outcome["command"].endswith("--device cpu") else "")
 
 
 def text_of(outcome: dict[str, Any]) -> str:

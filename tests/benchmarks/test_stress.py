@@ -103,3 +103,5 @@ def test_what_was_found_elsewhere_becomes_a_section_here():
     text = run.text_of(outcome)
     assert text.startswith("`python -m x` on ")
     assert text.endswith("| 1 | 2 |\n\nsaid.")
+    assert run.title_of(outcome) == "Stress: soak"  # of a GPU, which one of a CPU leaves as it is
+    assert run.title_of({**outcome, "command": "python -m x --device cpu"}) == "Stress: soak on a CPU"
