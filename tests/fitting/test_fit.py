@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 
 import xdeconv as xd
 from problems import problem, random_covariances
+from xdeconv.fitting import interrupting
 from xdeconv.fitting._fit import NumericalTrouble
+from xdeconv.fitting.workspace import Workspace
 
 TRUTH = xd.Mixture(
     [0.4, 0.35, 0.25],
@@ -471,6 +473,44 @@ def test_ctrl_c_with_validation_returns_the_best_epoch():
     )
     assert result.interrupted
     assert result.validation == pytest.approx(max(record.validation for record in result.history), rel=1e-12)
+
+
+@pytest.fixture
+def _many_rows(monkeypatch):
+    """Few rows count as many, of which no pass is made after an interrupt."""
+    monkeypatch.setattr(interrupting, "QUICK_PAIRS", 0)
+    monkeypatch.setattr(Workspace, "score", lambda *args: pytest.fail("a pass was made"))
+
+
+@pytest.mark.usefixtures("_many_rows")
+@pytest.mark.parametrize("words", [{}, {"restarts": 2, "moves": "none"}])
+def test_ctrl_c_makes_no_pass_over_many_rows(words):
+    X, S = noisy_rows(300)
+
+    def stop(record):
+        if record.epoch == 3:
+            raise KeyboardInterrupt
+
+    result = xd.fit(X, 3, noise=S, tol=0, epochs=9, callback=stop, method=xd.EM(), **words)
+    assert result.interrupted
+    assert result.loglik == result.history[-1].loglik
+    assert any("without another" in note for note in result.notes)
+
+
+def test_ctrl_c_in_the_first_pass_tells_the_likelihood_of_some_rows(monkeypatch):
+    X, S = noisy_rows(300)
+    expected = xd.fit(X, 3, noise=S, moves="none", tol=0, epochs=1).history[0].loglik
+
+    def stopped(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(interrupting, "QUICK_PAIRS", 0)
+    monkeypatch.setattr(Workspace, "passed", stopped)
+    result = xd.fit(X, 3, noise=S, moves="none", validation=0.2)
+    assert result.interrupted
+    assert not result.history
+    assert abs(result.loglik - expected) < 1
+    assert abs(result.validation - expected) < 1
 
 
 def test_a_checkpoint_is_not_resumed_with_other_rows(tmp_path):

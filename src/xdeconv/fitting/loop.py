@@ -20,6 +20,7 @@ from .beside.background import with_share
 from .beside.drawing import drawn, drawn_again
 from .frame import Frame
 from .history import Callback, Epoch
+from .interrupting import judged
 from .plan import Plan
 from .rescue import REMEDY, NumericalTrouble, nothing_of, refuse_fall, refuse_trouble, rescued
 from .result import FitResult, result_of
@@ -228,8 +229,7 @@ def _competed(desk: Desk, done: bool) -> FitState:
     mixture = state.best or workspace.mixture(desk.learner)
     score = state.best_score
     if state.best is None and (workspace.held_out is not None or workspace.plan.restarts > 1):
-        judge = workspace.held_out if workspace.held_out is not None else workspace.train
-        score = workspace.score(mixture, judge)
+        score = judged(workspace, state, mixture, done)
     if state.winner is not None and not score > state.winner.score:
         return state
     converged = done and state.epoch > 0 and finished(workspace, desk.learner, replace(state, epoch=0))

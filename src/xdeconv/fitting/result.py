@@ -16,6 +16,7 @@ from ..system.text import counted
 from .beside.selected import selection_notes
 from .beside.sureness import with_standard_errors
 from .history import Epoch, columns
+from .interrupting import SAID, hurried, met
 from .limits import cannot_tell
 from .plan import Plan
 from .state import FitState
@@ -38,7 +39,8 @@ class FitResult:
     converged : bool
         Whether less than ``tol`` nats of total log-likelihood were left, by the fit's own estimate.
     loglik : float
-        Mean log-likelihood of the training rows, per unit of weight.
+        Mean log-likelihood of the training rows, per unit of weight; of an interrupted fit of very many, what its last
+        pass met.
     validation : float or None
         The same of the rows held out.
     interrupted : bool
@@ -81,10 +83,13 @@ def result_of(workspace: Workspace, state: FitState, interrupted: bool) -> FitRe
         background=plan.background,
         selection=plan.selection,
     )
-    loglik, validation = _scores(workspace, winner.mixture, mixture)
+    at_once = interrupted and hurried(workspace)
+    scores = met(workspace, state, winner.restart, fitted) if at_once else _scores(workspace, winner.mixture, mixture)
+    loglik, validation = scores
     notes = (
         *workspace.raw.notes,
         *state.notes,
+        *([SAID] if at_once else []),
         *_shortfall(workspace, state, interrupted),
         *_coarseness(workspace, winner.converged, loglik),
         *cannot_tell(mixture, workspace.raw),
