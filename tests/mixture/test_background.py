@@ -59,6 +59,26 @@ def test_a_box_convolved_with_correlated_noise(d, accuracy):
         assert density * np.prod(high - low) == pytest.approx(inside.cdf(high, lower_limit=low), abs=accuracy)
 
 
+@pytest.mark.parametrize("d", [2, 3])
+@pytest.mark.parametrize("own", [0.3, 0.05, 1e-2, 1e-4, 1e-6])
+def test_a_box_seen_through_noise_that_is_almost_one_number(d, own):
+    """Noise s z + own e with one z for all coordinates: given z they are independent. It was off by up to 10 %."""
+    rng = np.random.default_rng(d)
+    s, e = np.array([1.0, 0.7, -1.3])[:d], own * np.array([1.0, 2.0, 0.5])[:d]
+    X = rng.normal(size=(8, d))
+    box = xd.Uniform([-1.0, -0.5, -1.0][:d], [1.0, 2.0, 0.5][:d])
+    found = box.log_density(Batch.from_arrays(X, np.broadcast_to(np.outer(s, s) + np.diag(e**2), (8, d, d)))).exp()
+    t, w = np.polynomial.legendre.leggauss(40)
+    for x, density in zip(X, found.numpy(), strict=True):
+        low, high = (np.array(edge) - x for edge in (box.low, box.high))
+        steps = np.r_[low / s, high / s][:, None] + np.tile(abs(e / s), 2)[:, None] * np.linspace(-9, 9, 19)
+        ends = np.unique(np.r_[np.linspace(-9, 9, 19), steps.ravel().clip(-9, 9)])
+        z = (ends[:-1, None] + np.diff(ends)[:, None] * (t + 1) / 2)[..., None]
+        inside = (norm.cdf((high - s * z) / e) - norm.cdf((low - s * z) / e)).prod(-1)
+        exact = ((norm.pdf(z[..., 0]) * inside) @ w @ np.diff(ends)) / 2
+        assert density * np.prod(np.subtract(box.high, box.low)) == pytest.approx(exact, rel=1e-7, abs=1e-12)
+
+
 def test_intervals_far_away():
     low = torch.tensor([40.0, -1.0, 3.0, 2.0], dtype=torch.float64)
     found = log_interval(low, torch.tensor([torch.inf, 1.0, 3.0, torch.inf], dtype=torch.float64))

@@ -2,8 +2,9 @@
 
 With covariance L L^T, the variables y = L^-1 x are independent, and the limits of each depend on those before it. Up to
 three dimensions all but the last are integrated by Gauss and Legendre's rule, which is good to about 1e-8 and smooth in
-every argument; above, by a lattice of fixed points (Genz 1992), with those coordinates first that are hardest to be
-inside of: to 5e-4 of itself for probabilities down to 1e-6, in 4 to 10 dimensions.
+every argument (in pieces where Gaussians are thin: :mod:`.thin_boxes`); above, by a lattice of fixed points (Genz
+1992), with those coordinates first that are hardest to be inside of: to 5e-4 of itself for probabilities down to 1e-6,
+in 4 to 10 dimensions.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import torch
 from torch import Tensor
 
 from ..rows.batch import Batch
+from .thin_boxes import PIECED_NODES, STEEP, THIN, narrowest, pieced
 
 FAR = 9.0  # standard deviations: beyond lies less than 1e-18
-NODES = {1: 96, 2: 48}  # of each integral, where one or two are made
+NODES, MORE = {1: 96, 2: 48}, {1: 96, 2: 112}  # of each integral, where one or two are made; more where it is steep
 LATTICE, LARGER, MANY = 1 << 13, 1 << 15, 5  # points: of few dimensions, and from so many on, where 2^13 err by 4e-3
 CHUNK_NUMBERS = 1 << 22
 SMALLEST = 1e-300
@@ -46,14 +48,33 @@ def log_box(low: Tensor, high: Tensor, covariance: Tensor) -> Tensor:
         low, high, correlation = _ordered(low, high, correlation)
     L, failed = torch.linalg.cholesky_ex(correlation + TINY * torch.eye(m, dtype=low.dtype, device=low.device))
     L = torch.where((failed > 0)[..., None, None], torch.nan, L)
-    inside = _nested(low, high, L) if m <= 3 else _lattice(low, high, L)
+    inside = _by_rules(low, high, L) if m <= 3 else _lattice(low, high, L)
     return inside.clamp(min=0.0).log()
 
 
-def _nested(low: Tensor, high: Tensor, L: Tensor) -> Tensor:
+def _by_rules(low: Tensor, high: Tensor, L: Tensor) -> Tensor:
+    """Probabilities in two or three dimensions, by more nodes where integrands are steep, in pieces of thin ones."""
+    m = low.shape[-1]
+    shape = torch.broadcast_shapes(low.shape[:-1], high.shape[:-1], L.shape[:-2])
+    width = narrowest(L.reshape(-1, m, m)).view(L.shape[:-2])
+    if bool((width >= STEEP).all()):
+        return _nested(low, high, L, NODES[m - 1])
+    bottom, top = (edge.expand(*shape, m).reshape(-1, m) for edge in (low, high))
+    root, width = L.expand(*shape, m, m).reshape(-1, m, m), width.expand(shape).reshape(-1)
+    inside = torch.zeros_like(bottom[:, 0])
+    smooth, steep = width >= STEEP, (width >= THIN) & (width < STEEP)
+    for kind, each in ((smooth, NODES[m - 1]), (steep, MORE[m - 1]), (~(width >= THIN), 0)):
+        nodes = each ** (m - 1) if each else PIECED_NODES[m]
+        for some in kind.nonzero()[:, 0].split(max(1, CHUNK_NUMBERS // nodes)):
+            part = bottom[some], top[some], root[some]
+            inside[some] = _nested(*part, each) if each else pieced(*part)
+    return inside.view(shape)
+
+
+def _nested(low: Tensor, high: Tensor, L: Tensor, nodes_each: int) -> Tensor:
     """Probabilities by Gauss and Legendre's rule in all dimensions but the last."""
     m = low.shape[-1]
-    rule = np.polynomial.legendre.leggauss(NODES[m - 1])
+    rule = np.polynomial.legendre.leggauss(nodes_each)
     nodes, weights = (torch.tensor(a, dtype=low.dtype, device=low.device) for a in rule)
     before: list[Tensor] = []
     total = torch.ones((), dtype=low.dtype, device=low.device)
