@@ -41,6 +41,20 @@ def same(a: xd.Mixture, b: xd.Mixture) -> bool:
     return all(np.array_equal(getattr(a, name), getattr(b, name)) for name in ("weights", "means", "covariances"))
 
 
+def test_a_mixture_that_is_fitted_on_reads_a_table_as_its_own_rows_were_read(tmp_path):
+    rng = np.random.default_rng(0)
+    table = pandas.DataFrame({"id": np.arange(300), "x": rng.normal(size=300), "e": rng.uniform(0.2, 0.9, 300)})
+    table.to_parquet(tmp_path / "rows.parquet")
+    begun = xd.fit(xd.open(table, ["x"], error={"x": "e"}), 1, epochs=1).mixture
+    right = xd.fit(xd.open(table, ["x"], error={"x": "e"}), mixture=begun)
+    for rows in (table, tmp_path / "rows.parquet"):
+        assert xd.fit(rows, mixture=begun).loglik == pytest.approx(right.loglik, rel=1e-12)
+    held = xd.fit(table[:200], mixture=begun, validation=table[200:], epochs=2)
+    assert np.isfinite(held.validation)
+    with pytest.raises(ValueError, match="no column 'e'"):
+        xd.fit(table[["x"]], mixture=begun)
+
+
 def test_rows_held_out_of_a_table_are_read_as_those_to_fit(tmp_path):
     rng = np.random.default_rng(0)
     table = pandas.DataFrame({"id": np.arange(400) + 2**60, "x": rng.normal(size=400), "x_error": np.full(400, 0.5)})

@@ -124,7 +124,7 @@ def fit(
         then of all rows, kept or not. Noise must not depend on the true value, unless a model of it is given. Moves are
         tried only before the first pass. By default that of ``mixture``, if it has one.
     mixture : Mixture, optional
-        What to start from, instead of a start of its own.
+        What to start from, instead of a start of its own. A table or a file is read as its rows were.
     start : Start or str, default "kmeans"
         How the first mixture is made: a :class:`xdeconv.Start`, or just its centers: kmeans, kmeans++, random.
     restarts : int, default 1

@@ -14,7 +14,7 @@ from ..catalog import remembering
 from ..catalog._open import open_source, warn_of_guesses
 from ..catalog.stream import CatalogSource
 from ..mixture._mixture import Mixture
-from ..mixture.asking import is_path, remembered
+from ..mixture.asking import OPEN, Asked, is_path, remembered
 from ..mixture.background import Background
 from ..mixture.inflated import Inflated
 from ..mixture.inflation import Inflation
@@ -51,7 +51,9 @@ def gathered(
 ) -> Gathered:  # fmt: skip
     """The rows of a fit; ``hold`` says whether a small stream may be held in memory."""
     background = tabular.aligned(background, data, "background")
-    if columns is not None or is_path(data):
+    if columns is None and mixture is not None and _knows(mixture, data, arrays):
+        data = Asked(mixture.d, mixture.labels, mixture.units, mixture.meta or {}).rows(data, {}, fitted=True)
+    elif columns is not None or is_path(data):
         data = _opened(data, columns, arrays)
     validation = _opened_alike(validation, data)
     data, inflation = grouped_data(data, inflation, mixture)
@@ -122,6 +124,12 @@ def _as_rows(validation: Any) -> Source:
 def _noise(source: Source) -> bool | None:
     """Whether the rows have noise; None for a stream, whose columns say so."""
     return source.batch.noise is not None if isinstance(source, ArraySource) else None
+
+
+def _knows(mixture: Mixture, data: Any, arrays: Mapping[str, Any]) -> bool:
+    """Whether a mixture to fit on knows how a table or a file is read, and nobody says otherwise."""
+    said = any(value is not None for value in arrays.values())
+    return OPEN in (mixture.meta or {}) and not said and (is_path(data) or tabular.names(data) is not None)
 
 
 def _opened_alike(validation: Any, data: Any) -> Any:
