@@ -228,7 +228,7 @@ def test_threads_read_far_ahead_of_a_caller_that_waits():
 
 
 def test_threads_read_no_further_ahead_than_results_have_room(monkeypatch):
-    monkeypatch.setattr(streams, "STARVED_BYTES", 30 * 8)
+    monkeypatch.setattr(streams, "STARVED_BYTES", 15 * 8)  # of a thread
     found = in_order(long_streams(20), int, 2, size=lambda _: 8)
     assert list(islice(found, 2)) == [0, 1]
     found.close()
@@ -238,7 +238,7 @@ def test_threads_read_no_further_ahead_than_results_have_room(monkeypatch):
     time.sleep(0.1)  # a slow caller does not wait
     assert len(drawn) < 60
     assert len(list(results)) == 2999
-    monkeypatch.setattr(streams, "STARVED_BYTES", 10 * 8)
+    monkeypatch.setattr(streams, "STARVED_BYTES", 5 * 8)
     waiting = in_order(long_streams(20), lambda i: i, 2, size=lambda _: 8)
     assert next(waiting) == 0
     assert next(waiting) is False  # the event was never set

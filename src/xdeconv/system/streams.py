@@ -23,7 +23,7 @@ S = TypeVar("S")
 T = TypeVar("T")
 Make = Callable[[], Iterator[S]]
 AHEAD = 2  # results of a thread that may wait to be taken
-STARVED_SHARE, STARVED_BYTES = 0.125, 1 << 30  # of the free memory, and in all: results while the caller waits
+STARVED_SHARE, STARVED_BYTES = 0.125, 1 << 26  # of the free memory, and of a thread: results while the caller waits
 
 
 def in_order(
@@ -232,7 +232,8 @@ class _Queue(_Shared[S, T]):
     ) -> None:
         super().__init__(streams, function, limit)
         self.size = size
-        self.room = 0 if size is None else min(STARVED_BYTES, int(STARVED_SHARE * free()))
+        most = STARVED_BYTES * limit // AHEAD
+        self.room = 0 if size is None else min(most, int(STARVED_SHARE * free()))
         self.starved = False  # whether the caller waits for a result
 
     def _put(self, place: tuple[int, int], made: T) -> None:
