@@ -132,6 +132,19 @@ def test_moves_find_what_em_misses(options):
     np.testing.assert_allclose(np.sort(moved[1][:, 0]), [-10, 0, 10], atol=0.2)
 
 
+def test_a_published_candidate_is_tried_by_em_on_all_rows():
+    """Two clusters in one component and one in two: the first candidate mends it, which trials on a sample missed."""
+    rng = np.random.default_rng(0)
+    centres = np.array([[0.0, 0.0], [4.0, 0.0], [0.0, 4.0], [4.0, 4.0]])
+    error = rng.uniform(0.1, 0.5, size=(2000, 2))
+    X = centres[rng.integers(0, 4, 2000)] + np.sqrt(0.36 + error**2) * rng.normal(size=(2000, 2))
+    start = np.full(4, 0.25), np.array([[0.1, 0.0], [-0.9, 1.1], [4.0, 2.1], [0.0, 4.0]]), np.stack([np.eye(2)] * 4)
+    plain, moved = (tuple(a.copy() for a in start) for _ in range(2))
+    stuck = extreme_deconvolution(X, error**2, *plain)
+    assert extreme_deconvolution(X, error**2, *moved, splitnmerge=1) > stuck + 0.2
+    np.testing.assert_allclose(moved[1][np.lexsort(moved[1].round().T)], centres, atol=0.15)
+
+
 @pytest.mark.slow
 def test_moves_leave_what_is_held_alone():
     rng = np.random.default_rng(1)

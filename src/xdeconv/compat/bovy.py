@@ -78,8 +78,8 @@ def extreme_deconvolution(
         LOGFILE_c.log gets the settings, the start, every step, the end, AIC and MDL; LOGFILE_loglike.log the
         log-likelihoods. Both are appended to.
     splitnmerge : int
-        How many sweeps of moves to try after convergence, the published candidates first; where something is held,
-        how many candidates in a row, among the components of which nothing is.
+        How many of the published candidates to try in a row after convergence, each by EM on all rows; where
+        something is held, among the components of which nothing is.
     maxsnm : bool
         Try every component instead.
     likeonly : bool
@@ -154,9 +154,9 @@ class _Run:
         fixed, k = self.method.fixed or Fixed(), len(state.weights)
         held = [fixed.mask(name, k, "cpu") for name in ("weights", "means", "covariances")]
         free = (~torch.stack(held).any(0)).nonzero()[:, 0].tolist()
-        if len(free) < k:
-            return self._moved_among(state, free, None if maxsnm else splitnmerge)
-        return self._search(state, Moves() if maxsnm else replace(Moves(criterion="bovy"), sweeps=splitnmerge))
+        if maxsnm and len(free) == k:
+            return self._search(state, Moves())
+        return self._moved_among(state, free, None if maxsnm else splitnmerge)
 
     def _moved_among(self, state: EMState, free: list[int], tries: int | None) -> EMState:
         """The state after moves of some components: each is tried by EM on all rows, and kept if it gains."""
