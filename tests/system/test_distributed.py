@@ -177,16 +177,22 @@ with process_group("cpu", timeout=60):
         words["selection"] = (lambda limit: lambda X: X[:, 0] > limit)(-9 - rank())
     if sys.argv[1] == "method" and rank():
         words["method"] = xd.EM(prior=xd.Prior(w=0.1))
+    words["error"] = [0.1, 0.1]
+    if sys.argv[1] == "features":
+        table = {"x": X[:, 0], "y": X[:, 1], "x_error": X[:, 0] ** 2, "y_error": X[:, 1] ** 2}
+        X, words["error"] = xd.open(table, ["x", "y"][rank() :], memory=False), None
     if sys.argv[1] == "damaged":
         words["checkpoint"] = xd.Checkpoint(sys.argv[2], resume=True)
     try:
-        xd.fit(X, 2, error=[0.1, 0.1], device="cpu", validation=0.2, **words)
+        xd.fit(X, 2, device="cpu", validation=0.2, **words)
     except ValueError as problem:
         print(problem)
 """
 
 
-@pytest.mark.parametrize("what", ["values", "rows", "seed", "epochs", "patience", "resume", "function", "method"])
+@pytest.mark.parametrize(
+    "what", ["values", "rows", "seed", "epochs", "patience", "resume", "function", "method", "features"]
+)
 def test_ranks_that_hold_different_arrays_are_refused(what, tmp_path):
     for process in ranks(["-c", OTHERS, what, tmp_path / "saved"]):
         out, err = process.communicate(timeout=120)

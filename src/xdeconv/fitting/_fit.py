@@ -186,7 +186,7 @@ def fit(
               "label": label}  # fmt: skip
     words = {"components": components, "method": method, "moves": moves, "batch_rows": batch_rows, "seed": seed,
              "restarts": restarts, "data": type(data).__name__, "validation": validation,
-             "read again": isinstance(data, Source) and data.read_again}  # fmt: skip
+             "source": f"{data.labels} {data.read_again}" if isinstance(data, Source) else None}  # fmt: skip
     refuse_other_words(words, chosen_device(device))
     rows = gathered(data, columns, arrays, hold=cache != "none", background=background, labels=labels, units=units,
                     mixture=mixture, validation=validation, seed=seed, inflation=inflation,
