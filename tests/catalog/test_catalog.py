@@ -4,6 +4,7 @@ import logging
 import threading
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -468,6 +469,20 @@ def test_the_reader_stays_ahead_only_a_little():
 
 def test_astrometry_alone():
     assert loaded(gaia_like(), ASTROMETRY).noise.shape == (15, 500)
+
+
+def test_samples_of_rows_held_out_of_many_pieces_and_of_the_rest(tmp_path):
+    columns = {"x": np.arange(40_000.0), "x_error": np.full(40_000, 0.1)}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet", row_group_size=1000)
+    source = open_catalog(tmp_path / "a.parquet", ["x"], memory=False)
+    for seed in (0, 1, 2):
+        for part in source.split(0.2, 0):
+            sample = part.sample(500, seed)
+            assert sample.n == 500
+            assert abs(float(sample.x.mean()) / 20_000 - 1) < 0.15
+    train, held = source.split(0.2, 0)
+    both = [set(part.sample(500, 0).x[0].tolist()) for part in (train, held)]
+    assert not both[0] & both[1]
 
 
 def test_a_sample_of_very_many_small_files_has_rows(tmp_path):

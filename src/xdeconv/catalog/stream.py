@@ -42,6 +42,7 @@ ANSWER_BYTES = 1 << 26  # of rows, and of what is made of them, that a thread ha
 POOL_WIDTH = 8  # pieces that are read side by side to fill the pool
 SAMPLE_PIECES = 32
 MOST_SAMPLED = 1024  # pieces that a sample reads, where they are small
+SAMPLE_SEED = 15_485_863  # beside that of a sample: rows held out by a hash of the same seed are no other part of it
 SPARE = 1.2  # times more rows than a sample wants, so that a hash seldom finds too few
 HELD_BYTES = 1 << 28  # a source smaller than this is held in memory
 
@@ -275,15 +276,16 @@ class CatalogSource(Source):
 
     def _first_blocks(self, size: int, seed: int) -> list[Block]:
         """Rows of the first block of some pieces, in random order."""
-        order, held = self._enough_pieces(SPARE * size, seed)
-        part = Part(seed, 0.0, min(1.0, SPARE * size / max(held, 1)))
+        wanted = SPARE * size / (1.0 if self.part is None else self.part.high - self.part.low)
+        order, held = self._enough_pieces(wanted, seed)
+        part = Part(seed + SAMPLE_SEED, 0.0, min(1.0, wanted / max(held, 1)))
         reader = self._reader
         first = [lambda number=number: islice(reader.blocks(number), 1) for number in order]
         blocks = streams.in_order(first, reader.clean)
         if len(order) == len(self._pieces):
             all_ = [partial(reader.blocks, number) for number in order]
             blocks = streams.in_order(all_, reader.clean, size=lambda block: 8 * block.n * len(block.columns))
-            part = Part(seed, 0.0, min(1.0, SPARE * size / max(self.rows, 1)))
+            part = Part(seed + SAMPLE_SEED, 0.0, min(1.0, SPARE * size / max(self.rows, 1)))
         return [block.take(np.flatnonzero(part.mask(block.piece, block.position))) for block in blocks]
 
     def _enough_pieces(self, rows: float, seed: int) -> tuple[list[int], int]:
