@@ -256,3 +256,16 @@ def test_xdgmm_takes_inflation():
 def test_jitter_is_a_list_of_groups():
     with pytest.raises(ValueError, match="jitter must be a list of groups"):
         xd.Inflation(by="survey", jitter=True)
+
+
+def test_groups_of_pandas_are_paired_by_their_index():
+    X, s = rows(400)
+    table = pd.DataFrame(X, columns=["x", "y"])
+    groups = pd.Series(np.where(np.arange(400) < 150, "a", "b"))
+    how = {"error": s, "moves": "none"}
+    straight, turned = (xd.fit(table, 1, **how, inflation=xd.Inflation(by=by)) for by in (groups, groups[::-1]))
+    assert turned.mixture.inflation.values == straight.mixture.inflation.values
+    with pytest.raises(ValueError, match="the index of by is not that of the rows"):
+        xd.fit(table, 1, **how, inflation=xd.Inflation(by=groups.set_axis(np.arange(400) + 7)))
+    chosen = (xd.select(table, [1], "bic", error=s, inflation=xd.Inflation(by=by)) for by in (groups, groups[::-1]))
+    assert len({one.result.mixture.inflation.values for one in chosen}) == 1

@@ -4,6 +4,7 @@ import json
 import os
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -458,3 +459,10 @@ def test_the_command_refuses(table):
     assert call(table, "-c", "u,v", "-k", "1,many") == 2
     assert call(table, "-c", "u,v", "-k", "1", "-o", "curve.txt") == 2
     assert call(table, "-c", "u,v", "-k", "1", "--moves", "many") == 2
+
+
+def test_log_densities_of_pandas_are_paired_with_the_rows_by_their_index():
+    X = np.random.default_rng(0).normal(size=(300, 2))
+    table, density = pd.DataFrame(X, columns=["x", "y"]), pd.Series(X[:, 0] - 4.0)
+    straight, turned = (select(table, [1], "bic", background=one) for one in (density, density[::-1]))
+    assert turned.table[0].score == straight.table[0].score

@@ -25,7 +25,7 @@ from ..rows.data import ArraySource, Source, as_source
 from ..rows.surveyed import SurveyedSource
 from ..rows.unobserved import refuse_unobserved
 from .beside.background import as_background, held_out_beside
-from .beside.inflating import choose_inflation, grouped_data, held_out_grouped
+from .beside.inflating import choose_inflation, grouped_data, held_out_grouped, paired
 from .beside.selected import choose_selection, refuse_all_rejected
 
 log = logging.getLogger("xdeconv")
@@ -50,7 +50,7 @@ def gathered(
     inflation: Inflation | None = None, selection: Any = None,
 ) -> Gathered:  # fmt: skip
     """The rows of a fit; ``hold`` says whether a small stream may be held in memory."""
-    background = tabular.aligned(background, data, "background")
+    background, inflation = tabular.aligned(background, data, "background"), paired(inflation, data)
     if columns is None and mixture is not None and _knows(mixture, data, arrays):
         data = Asked(mixture.d, mixture.labels, mixture.units, mixture.meta or {}).rows(data, {}, fitted=True)
     elif columns is not None or is_path(data):

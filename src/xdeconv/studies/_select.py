@@ -12,7 +12,7 @@ import numpy as np
 
 from ..fitting._fit import FitResult, fit
 from ..fitting.beside.background import as_background
-from ..fitting.beside.inflating import choose_inflation, grouped_data
+from ..fitting.beside.inflating import choose_inflation, grouped_data, paired
 from ..fitting.choosing.judging import parts_of
 from ..fitting.choosing.trials import (
     FOLDS,
@@ -29,6 +29,7 @@ from ..fitting.choosing.walking import ladder
 from ..methods import described
 from ..mixture.background import Background
 from ..mixture.selections.given import as_selecting
+from ..rows import tables as tabular
 from ..rows.data import Source, as_source
 from ..system.functions import named
 from .trials import alone, kept_in, new_axes, show_trials
@@ -221,6 +222,7 @@ def select(
     2
     """
     sizes = None if components is None else _sizes(components)
+    options = _paired(options, data)
     data, wider = grouped_data(data, options.get("inflation"), None)
     options = options if wider is None else {**options, "inflation": wider}
     source = as_source(data, noise=noise, error=error, projection=projection, weight=weight)
@@ -241,6 +243,13 @@ def select(
         kept = kept_in(results, settings, as_selecting(options.get("selection"), names, source.dim))
         choosing = Choosing(fit, options | {"seed": seed}, parts, criterion, rule, warm, kept, show)
         return _chosen(choosing, source, sizes, results)
+
+
+def _paired(options: dict[str, Any], data: Any) -> dict[str, Any]:
+    """Options of which those that stand beside rows of pandas are in the order of these."""
+    beside = {"background": tabular.aligned(options.get("background"), data, "background"),
+              "inflation": paired(options.get("inflation"), data)}  # fmt: skip
+    return {**options, **{name: given for name, given in beside.items() if given is not None}}
 
 
 def _with_densities(source: Source, options: dict[str, Any]) -> tuple[Source, dict[str, Any]]:

@@ -21,6 +21,7 @@ from ...mixture.coordinates import indices
 from ...mixture.inflated import FIRST_JITTER, Inflated
 from ...mixture.inflation import Inflation
 from ...rows import checks
+from ...rows import tables as tabular
 from ...rows.batch import Batch
 from ...rows.completing import Completing
 from ...rows.data import ArraySource, Source
@@ -46,6 +47,13 @@ def inflated_sums(
 
 
 # What a user asked for
+
+
+def paired(inflation: Any, data: Any) -> Any:
+    """What is asked for, with groups of pandas in the order of the rows of a table of pandas."""
+    if not isinstance(inflation, Inflation):
+        return inflation
+    return replace(inflation, by=tabular.aligned(inflation.by, data, "by"))
 
 
 def grouped_data(data: Any, inflation: Any, given: Any) -> tuple[Any, Any]:
