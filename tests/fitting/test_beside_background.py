@@ -171,3 +171,17 @@ def test_a_field_of_other_names_or_units_is_refused_whoever_says_them(named, mon
     field = xd.Mixture([1.0], [[5.0, 5.0]], [np.eye(2)], labels=["x", "y"], units=["mas", "mas"])
     with pytest.raises(ValueError, match="the background is"):
         xd.fit(X, 2, noise=noise, background=field, **named)
+
+
+def test_log_priors_name_components_of_the_fit_and_none_of_the_background():
+    X, S = rows(400)
+    log_prior = np.random.default_rng(1).normal(size=(400, 2))
+    field = xd.Mixture([0.5, 0.5], [[2.0, 5.0], [8.0, 5.0]], [np.eye(2) * 9.0] * 2)
+    known = {"noise": S, "log_prior": log_prior}
+    result = xd.fit(X, 2, **known, background=field)
+    bare = xd.fit(X, 2, **known, background=field.log_prob(X, S))
+    assert result.loglik == pytest.approx(bare.loglik, abs=1e-10)
+    asked = xd.Batch.from_arrays(X, **known)
+    assert result.mixture.score(asked) == pytest.approx(result.loglik, abs=1e-10)
+    shares = result.mixture.responsibilities(asked).sum(1) + result.mixture.background_probability(asked)
+    np.testing.assert_allclose(shares, 1.0)

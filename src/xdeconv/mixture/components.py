@@ -203,18 +203,19 @@ class Components(Background):
     # As kernels want it
 
     def log_density(self, batch: Batch) -> Tensor:
-        """Log-density (n,) of a batch of noisy rows, with the background.
+        """Log-density (n,) of a batch of noisy rows, with the background, whatever their log-priors.
 
         Parameters
         ----------
         batch : Batch
-            Of this mixture's coordinates.
+            Of this mixture's coordinates; log-priors name components of a fit that it is the background of.
 
         Returns
         -------
         torch.Tensor
         """
-        return kernels.log_prob(*self.scaled(batch.device), self.seen(batch))
+        rows = replace(batch, log_prior=None, label=None)
+        return kernels.log_prob(*self.scaled(batch.device), self.seen(rows))
 
     def seen(self, batch: Batch) -> Batch:
         """A batch as kernels want it: with the log-densities of this mixture's background.

@@ -6,6 +6,8 @@ raises the likelihood most beside the background and those taken before.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -28,7 +30,8 @@ FAR = 80.0  # nats that a background may be behind the best candidate of a row, 
 def excess_start(batch: Batch, k: int, share: float, seed: int) -> Mixture:
     """A mixture of k components for rows that carry a background, with weights, in the coordinates of the batch."""
     rng = np.random.default_rng([seed, 0xBE51DE])
-    rows = batch.rows(torch.from_numpy(rng.permutation(batch.n)[:ROWS]).to(batch.device))
+    some = batch.rows(torch.from_numpy(rng.permutation(batch.n)[:ROWS]).to(batch.device))
+    rows = replace(some, log_prior=None, label=None)  # which name components, not candidates
     means, V = _candidates(rows, max(FEWEST, EACH * k), rng)
     unit = torch.zeros(len(means), dtype=torch.float64, device=means.device)
     log_normal = kernels.log_joint(unit, means, V, rows, DEFAULT).double()
