@@ -240,3 +240,35 @@ def test_columns_that_are_called_errors_of_others_are_warned_of():
     X, error, _, _ = of_pandas()
     with pytest.warns(UserWarning, match=r"a_error, b_error: called errors of a, b.*X the columns \['a', 'b'\] alone"):
         xd.XDGMM(1).fit(X.join(error.add_suffix("_error")))
+
+
+def test_draws_of_heavy_tails_have_them():
+    """Of a t with 3 degrees of freedom, one in a hundred lies beyond 5.8 widths; of a Gaussian, beyond 2.6."""
+    model = XDGMM(1, tails=3.0, random_state=0).fit(rows()[0])
+    drawn, _ = model.sample(50_000)
+    expected = model.mixture_.sample(50_000, seed=0)
+    np.testing.assert_allclose(*(np.quantile(abs(x - model.means_[0]), 0.99, axis=0) for x in (drawn, expected)), 0.1)
+
+
+def test_criteria_are_of_the_likelihood_that_was_fitted():
+    """Given that rows were kept, where they were selected."""
+    X, S = rows()
+    kept = X[:, 0] > -3
+    model = XDGMM(2, selection=xd.Cut(0, above=-3.0), random_state=1).fit(X[kept], noise=S[kept])
+    n, m = kept.sum(), model.n_parameters()
+    assert model.bic(X[kept], noise=S[kept]) == pytest.approx(-2 * n * model.lower_bound_ + m * np.log(n))
+    assert model.aic(X[kept], noise=S[kept]) == pytest.approx(-2 * n * model.lower_bound_ + 2 * m)
+
+
+def test_what_the_fit_is_told_may_name_columns_of_a_table():
+    X, S = rows()
+    table, error = (pd.DataFrame(a, columns=["parallax", "mag"]) for a in (X, np.sqrt(S)))
+    cut = XDGMM(1, selection=xd.Cut("parallax", above=-9.0), random_state=0).fit(table, error=error)
+    assert cut.mixture_.selection.told(cut.mixture_.labels) == "parallax > -9"
+    wider = XDGMM(1, inflation=xd.Inflation(by="mag", bins=[0.0], of=["mag"]), random_state=0).fit(table, error=error)
+    assert wider.mixture_.inflation.groups == ("mag < 0", "0 <= mag", "mag missing")
+    field = xd.Mixture([1.0], [[0.0, 0.0]], [9 * np.eye(2)], labels=["mag", "parallax"])
+    with pytest.raises(ValueError, match=r"the background is of \['mag', 'parallax'\] and the data of"):
+        XDGMM(1, background=field).fit(table, error=error)
+    with pytest.raises(ValueError, match=r"validation is of \['mag', 'parallax'\] and the data of"):
+        XDGMM(1).fit(table, validation=table[["mag", "parallax"]])

@@ -66,7 +66,7 @@ class XDGMM(BaseEstimator):
 
         Parameters
         ----------
-        X : array-like (n, p), table or Batch
+        X : array-like (n, p) or table
             Noisy rows; NaN is missing.
         Xerr : array-like (n, p, p)
             Covariances of the noise of each row.
@@ -106,7 +106,7 @@ class XDGMM(BaseEstimator):
 
         Parameters
         ----------
-        X : array-like (n, p), table or Batch
+        X : array-like (n, p) or table
             Noisy rows; NaN is missing.
         Xerr : array-like (n, p, p)
             Covariances of the noise of each row.
@@ -126,7 +126,7 @@ class XDGMM(BaseEstimator):
 
         Parameters
         ----------
-        X : array-like (n, p), table or Batch
+        X : array-like (n, p) or table
             Noisy rows; NaN is missing.
         Xerr : array-like (n, p, p)
             Covariances of the noise of each row.
@@ -165,7 +165,7 @@ def covariances_of(Xerr: Any, X: Any) -> Array:
     ----------
     Xerr : array-like (n, p, p)
         Covariances of the noise of each row.
-    X : array-like (n, p), table or Batch
+    X : array-like (n, p) or table
         Noisy rows; NaN is missing.
 
     Returns

@@ -68,7 +68,7 @@ class FittedMixture(DensityMixin, BaseEstimator, ABC):
 
         Parameters
         ----------
-        X : array-like (n, p), table or Batch
+        X : array-like (n, p) or table
             Noisy rows; NaN is missing.
         noise : array-like, optional
             Variances (n, p) or covariances (n, p, p) of the rows; (p,) or (1, p, p) when all rows share them.
@@ -94,7 +94,7 @@ class FittedMixture(DensityMixin, BaseEstimator, ABC):
 
         Parameters
         ----------
-        X : array-like (n, p), table or Batch
+        X : array-like (n, p) or table
             Noisy rows; NaN is missing.
         y : None, optional
             Ignored: it is there for scikit-learn.
@@ -125,7 +125,7 @@ class FittedMixture(DensityMixin, BaseEstimator, ABC):
 
         Parameters
         ----------
-        X : array-like (n, p), table or Batch
+        X : array-like (n, p) or table
             Noisy rows; NaN is missing.
         noise : array-like, optional
             Variances (n, p) or covariances (n, p, p) of the rows; (p,) or (1, p, p) when all rows share them.
@@ -148,7 +148,7 @@ class FittedMixture(DensityMixin, BaseEstimator, ABC):
 
         Parameters
         ----------
-        X : array-like (n, p), table or Batch
+        X : array-like (n, p) or table
             Noisy rows; NaN is missing.
         noise : array-like, optional
             Variances (n, p) or covariances (n, p, p) of the rows; (p,) or (1, p, p) when all rows share them.
@@ -184,7 +184,11 @@ class FittedMixture(DensityMixin, BaseEstimator, ABC):
         component = np.sort(rng.choice(len(self.weights_), size=n_samples, p=self.weights_))
         z = rng.standard_normal((n_samples, self.means_.shape[1]))
         root = square_root(self.mixture_.covariances)[component]
-        drawn = self.means_[component] + np.einsum("nde,ne->nd", root, z)
+        away = np.einsum("nde,ne->nd", root, z)
+        if self.mixture_.tails is not None:
+            c, p = (t.numpy() for t in self.mixture_.tails.scales())
+            away = np.sqrt(rng.choice(c, size=n_samples, p=p))[:, None] * away
+        drawn = self.means_[component] + away
         if self.mixture_.background is not None:
             beside = rng.random_sample(n_samples) < self.mixture_.background_weight
             some = self.mixture_.background.drawn(int(beside.sum()), np.random.default_rng(rng.randint(2**31 - 1)))
@@ -196,11 +200,11 @@ class FittedMixture(DensityMixin, BaseEstimator, ABC):
         return self.mixture_.n_parameters
 
     def bic(self, X: Any, *, noise: Any = None, error: Any = None, projection: Any = None) -> float:
-        """Bayesian information criterion; less is better.
+        """Bayesian information criterion, by :meth:`score`; less is better.
 
         Parameters
         ----------
-        X : array-like (n, p), table or Batch
+        X : array-like (n, p) or table
             Noisy rows; NaN is missing.
         noise : array-like, optional
             Variances (n, p) or covariances (n, p, p) of the rows; (p,) or (1, p, p) when all rows share them.
@@ -214,15 +218,16 @@ class FittedMixture(DensityMixin, BaseEstimator, ABC):
         float
             The criterion.
         """
-        log_prob = self.score_samples(X, noise=noise, error=error, projection=projection)
-        return float(-2 * log_prob.sum() + self.n_parameters() * np.log(len(log_prob)))
+        rows = len(self._rows(X))
+        score = self.score(X, noise=noise, error=error, projection=projection)
+        return float(-2 * rows * score + self.n_parameters() * np.log(rows))
 
     def aic(self, X: Any, *, noise: Any = None, error: Any = None, projection: Any = None) -> float:
-        """Akaike information criterion; less is better.
+        """Akaike information criterion, by :meth:`score`; less is better.
 
         Parameters
         ----------
-        X : array-like (n, p), table or Batch
+        X : array-like (n, p) or table
             Noisy rows; NaN is missing.
         noise : array-like, optional
             Variances (n, p) or covariances (n, p, p) of the rows; (p,) or (1, p, p) when all rows share them.
@@ -236,8 +241,8 @@ class FittedMixture(DensityMixin, BaseEstimator, ABC):
         float
             The criterion.
         """
-        log_prob = self.score_samples(X, noise=noise, error=error, projection=projection)
-        return float(-2 * log_prob.sum() + 2 * self.n_parameters())
+        score = self.score(X, noise=noise, error=error, projection=projection)
+        return float(-2 * len(self._rows(X)) * score + 2 * self.n_parameters())
 
     # Rows as they are given
 

@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from ..fitting._fit import fit
+from ..fitting.beside.inflating import paired
 from ..fitting.checkpoint import Checkpoint
 from ..fitting.initial import Start
 from ..fitting.plan import at_least
@@ -182,7 +183,7 @@ class XDGMM(FittedMixture):
 
         Parameters
         ----------
-        X : array-like (n, p), table or Batch
+        X : array-like (n, p) or table
             Noisy rows; NaN is missing.
         y : None, optional
             Ignored: it is there for scikit-learn.
@@ -207,24 +208,20 @@ class XDGMM(FittedMixture):
             The estimator itself.
         """
         noise, error = self._beside(X, noise, error)
-        names, units = tabular.names(X), None if projection is not None else tabular.column_units(X)
+        names, units = (None, None) if projection is not None else (tabular.names(X), tabular.column_units(X))
         table, X = X, self._rows(X, reset=True)
         weight = one_weight(weight, sample_weight, table, len(X))
         log_prior = tabular.aligned(log_prior, table, "log_prior")
         d = X.shape[1] if projection is None else np.shape(projection)[-1]
         again = self.warm_start and "mixture_" in vars(self)
+        rows = Batch.from_arrays(X, noise, projection, weight, log_prior, error=error)
         result = fit(
-            X,
+            ArraySource(rows, tuple(names) if names else None, units),
             None if again else self.n_components,
             mixture=self.mixture_ if again else None,
-            noise=noise,
-            error=error,
-            projection=projection,
-            weight=weight,
-            log_prior=log_prior,
-            background=self.background,
+            background=tabular.aligned(self.background, table, "background"),
             tails=self.tails,
-            inflation=self.inflation,
+            inflation=paired(self.inflation, table),
             selection=self.selection,
             validation=validation,
             covariance=self._covariance(),
@@ -246,10 +243,6 @@ class XDGMM(FittedMixture):
             verbose=self.verbose,
         )
         self.mixture_ = result.mixture
-        if names is not None and projection is None:
-            self.mixture_ = result.mixture.with_(labels=names, units=units)
-        elif units is not None:
-            self.mixture_ = result.mixture.with_(units=units)
         self.history_ = result.history
         self.converged_ = result.converged
         self.lower_bounds_ = [epoch.loglik for epoch in result.history if epoch.restart == result.restart]
@@ -272,7 +265,7 @@ class XDGMM(FittedMixture):
 
         Parameters
         ----------
-        X : array-like (n, p), table or Batch
+        X : array-like (n, p) or table
             Noisy rows; NaN is missing. The first batch must have at least 10 rows per component.
         y : None, optional
             Ignored: it is there for scikit-learn.

@@ -98,7 +98,7 @@ class XDGMM(BaseEstimator):
 
         Parameters
         ----------
-        X : array-like (n, p), table or Batch
+        X : array-like (n, p) or table
             Noisy rows; NaN is missing.
         Xerr : array-like (n, p, p)
             Covariances of the noise of each row.
@@ -141,7 +141,7 @@ class XDGMM(BaseEstimator):
 
         Parameters
         ----------
-        X : array-like (n, p), table or Batch
+        X : array-like (n, p) or table
             Noisy rows; NaN is missing.
         Xerr : array-like (n, p, p)
             Covariances of the noise of each row.
@@ -159,7 +159,7 @@ class XDGMM(BaseEstimator):
 
         Parameters
         ----------
-        X : array-like (n, p), table or Batch
+        X : array-like (n, p) or table
             Noisy rows; NaN is missing.
         Xerr : array-like (n, p, p)
             Covariances of the noise of each row.
@@ -176,7 +176,7 @@ class XDGMM(BaseEstimator):
 
         Parameters
         ----------
-        X : array-like (n, p), table or Batch
+        X : array-like (n, p) or table
             Noisy rows; NaN is missing.
         Xerr : array-like (n, p, p)
             Covariances of the noise of each row.
@@ -193,7 +193,7 @@ class XDGMM(BaseEstimator):
 
         Parameters
         ----------
-        X : array-like (n, p), table or Batch
+        X : array-like (n, p) or table
             Noisy rows; NaN is missing.
         Xerr : array-like (n, p, p)
             Covariances of the noise of each row.
@@ -213,7 +213,7 @@ class XDGMM(BaseEstimator):
 
         Parameters
         ----------
-        X : array-like (n, p), table or Batch
+        X : array-like (n, p) or table
             Noisy rows; NaN is missing.
         Xerr : array-like (n, p, p)
             Covariances of the noise of each row.
@@ -230,7 +230,7 @@ class XDGMM(BaseEstimator):
 
         Parameters
         ----------
-        X : array-like (n, p), table or Batch
+        X : array-like (n, p) or table
             Noisy rows; NaN is missing.
         Xerr : array-like (n, p, p)
             Covariances of the noise of each row.
@@ -247,7 +247,7 @@ class XDGMM(BaseEstimator):
 
         Parameters
         ----------
-        X : array-like (n, p), table or Batch
+        X : array-like (n, p) or table
             Noisy rows; NaN is missing.
         Xerr : array-like (n, p, p)
             Covariances of the noise of each row.
@@ -264,7 +264,7 @@ class XDGMM(BaseEstimator):
 
         Parameters
         ----------
-        X : array-like (n, p), table or Batch
+        X : array-like (n, p) or table
             Noisy rows; NaN is missing.
         Xerr : array-like (n, p, p)
             Covariances of the noise of each row.
@@ -281,7 +281,7 @@ class XDGMM(BaseEstimator):
 
         Parameters
         ----------
-        X : array-like (n, p), table or Batch
+        X : array-like (n, p) or table
             Noisy rows; NaN is missing.
         Xerr : array-like (n, p, p)
             Covariances of the noise of each row.
@@ -302,7 +302,7 @@ class XDGMM(BaseEstimator):
 
         Parameters
         ----------
-        X : array-like (n, p), table or Batch
+        X : array-like (n, p) or table
             Noisy rows; NaN is missing.
         Xerr : array-like (n, p, p)
             Covariances of the noise of each row.
