@@ -162,7 +162,7 @@ class Mixture(Questions, Writing):
         X[0, given] = numbers(values.values(), given, self.labels, self.units, "value")
         if np.isnan(X[0, given]).any():
             raise ValueError("a value to condition on is NaN: leave that coordinate out instead")
-        if isinstance(error, Mapping):
+        if isinstance(error, Mapping) and error:
             each = numbers(error.values(), self.indices(list(error)), self.labels, self.units, "error")
             error = dict(zip(error, each, strict=True))
         S[0][np.ix_(given, given)] = _given_noise(values, noise, error)
