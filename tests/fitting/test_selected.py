@@ -224,6 +224,17 @@ def test_rows_of_almost_no_chance_are_named():
     assert any("too little to be corrected for" in note and note.startswith("row ") for note in result.notes)
 
 
+def test_rows_behind_a_component_are_those_that_were_kept():
+    """One row in a thousand is of the component of which all was kept, and of almost all rows that are left."""
+    truth = xd.Mixture([0.001, 0.999], [[3.0], [-6.0]], [[[1.0]], [[4.0]]], selection=xd.Cut(0, above=0.0))
+    rows = truth.sample(300, 0, error=np.full((300, 1), 0.1), selected=True)
+    held = xd.EM(fixed=xd.Fixed(weights=True, means=True, covariances=True))
+    known = {"error": [0.1], "selection": xd.Cut(0, above=0.0), "method": held}
+    assert not [note for note in xd.fit(rows, mixture=truth, **known).notes if "rest" in note]
+    lone = truth.with_(weights=np.array([0.999, 0.001]))
+    assert any("component 1 rests on fewer than 4 rows" in note for note in xd.fit(rows, mixture=lone, **known).notes)
+
+
 @pytest.mark.slow
 def test_no_component_leaves_for_where_nothing_is_kept():
     """The likelihood of these 220 rows rises without end as one does, a thousandth of a nat for each tenth of P."""

@@ -16,7 +16,7 @@ SHOWN = 5  # components that a note names
 NOISE_ROWS = 1 << 14  # rows that say how wide the noise is
 
 
-def cannot_tell(mixture: Mixture, source: Source) -> list[str]:
+def cannot_tell(mixture: Mixture, source: Source, held: np.ndarray | None = None) -> list[str]:
     """Notes for a fit, of at most one line per kind.
 
     Parameters
@@ -25,6 +25,8 @@ def cannot_tell(mixture: Mixture, source: Source) -> list[str]:
         The fit, in the user's units.
     source : Source
         The rows that it was fitted to.
+    held : array (k,), optional
+        How many rows stand behind each component; by default those of its share, as where nothing was selected.
 
     Returns
     -------
@@ -39,29 +41,29 @@ def cannot_tell(mixture: Mixture, source: Source) -> list[str]:
     >>> cannot_tell(Mixture([0.9, 0.1], [[0.0], [5.0]], [[[1.0]], [[1.0]]]), rows)[0]
     '40 rows are few for the 5 free numbers of 2 components: xd.select finds how many components they support'
     """
-    return [*_few_rows(mixture, source.rows), *_wide_noise(mixture, source)]
+    held = mixture.shares[: mixture.k] * source.rows if held is None else held
+    return [*_few_rows(mixture, source.rows, held), *_wide_noise(mixture, source, held)]
 
 
-def _few_rows(mixture: Mixture, rows: int) -> Iterator[str]:
+def _few_rows(mixture: Mixture, rows: int, held: np.ndarray) -> Iterator[str]:
     d, free = mixture.d, mixture.n_parameters
     if rows < ENOUGH * (free + 1):
         some = "1 row is" if rows == 1 else f"{rows:,} rows are"
         yield (f"{some} few for the {free} free numbers of {mixture.k} component{'s' * (mixture.k > 1)}: "
                "xd.select finds how many components they support")  # fmt: skip
-    thin = np.flatnonzero(mixture.shares[: mixture.k] * rows < 2 * (d + 1))
+    thin = np.flatnonzero(held < 2 * (d + 1))
     if len(thin):
         yield f"{_list(thin)} rest{'s' * (len(thin) == 1)} on fewer than {2 * (d + 1)} rows"
 
 
-def _wide_noise(mixture: Mixture, source: Source) -> Iterator[str]:
+def _wide_noise(mixture: Mixture, source: Source, held: np.ndarray) -> Iterator[str]:
     noise = typical_noise(source)
     if noise is None:
         return
     names = mixture.labels or [f"x{a}" for a in range(mixture.d)]
     whole = np.diag(mixture.covariance())
     V = np.einsum("kaa->ka", mixture.covariances)
-    held = np.maximum(mixture.weights * source.rows, 1.0)[:, None]
-    relative = np.sqrt(2 / held) * (1 + noise / np.maximum(V, 1e-300))
+    relative = np.sqrt(2 / np.maximum(held, 1.0))[:, None] * (1 + noise / np.maximum(V, 1e-300))
     ratio = np.sqrt(noise / np.maximum(whole, 1e-300))
     far = np.flatnonzero(ratio > FAR)
     if len(far):

@@ -13,7 +13,7 @@ from ..mixture._mixture import Mixture
 from ..rows.data import Source
 from ..system.ranks import made_by_first
 from ..system.text import counted
-from .beside.selected import selection_notes
+from .beside.selected import Remains
 from .beside.sureness import with_standard_errors
 from .history import Epoch, columns
 from .interrupting import SAID, hurried, met
@@ -86,17 +86,19 @@ def result_of(workspace: Workspace, state: FitState, interrupted: bool) -> FitRe
     at_once = interrupted and hurried(workspace)
     scores = met(workspace, state, winner.restart, fitted) if at_once else _scores(workspace, winner.mixture, mixture)
     loglik, validation = scores
+    left = Remains.of(mixture, workspace.raw, plan.seed)
+    held = None if left is None else left.share.numpy() * workspace.raw.rows
     notes = (
         *workspace.raw.notes,
         *state.notes,
         *([SAID] if at_once else []),
         *_shortfall(workspace, state, interrupted),
         *_coarseness(workspace, winner.converged, loglik),
-        *cannot_tell(mixture, workspace.raw),
+        *cannot_tell(mixture, workspace.raw, held),
     )
     if mixture.inflation is not None:
         notes = (*(f"errors inflated, {line}" for line in mixture.inflation.describe(mixture.labels)), *notes)
-    notes += selection_notes(mixture, workspace.raw, plan.seed, _drawn(workspace, state))
+    notes += () if left is None else left.notes(_drawn(workspace, state))
     meta: dict[str, Any] = {
         "fit": state.settings, "epochs": len(state.history), "loglik": loglik, "validation": validation,
         "notes": list(notes), "history": columns(state.history), **plan.facts,

@@ -122,27 +122,45 @@ LITTLE = 1e-3  # of what it stands for, that is kept: too little to be corrected
 LOOKED_AT = 1 << 14  # rows of a stream
 
 
-def selection_notes(mixture: Mixture, source: Source, seed: int, drawn: str | None) -> tuple[str, ...]:
-    """What must be said of a fit to rows that were selected: of the draws, and what little was kept of."""
-    selected = selected_by(mixture, torch.device("cpu"), NOTED, FEW)
-    if selected is None:
-        return ()
-    whole = isinstance(source, ArraySource)
-    batch = (source.batch if isinstance(source, ArraySource) else source.sample(LOOKED_AT, seed)).to(
-        "cpu", torch.float64
-    )
-    kept = selected.chances.kept(mixture.population(), batch)
-    notes = [] if drawn is None else [drawn]
-    chance = kept.log_chance.exp()
-    if bool((chance < LITTLE).any()):
-        row, count = int(chance.argmin()), int((chance < LITTLE).sum())
-        more = f" (and {count - 1} more)" if count > 1 else ""
-        which = f"row {row}{more}" if whole else f"{count} rows of a sample"
-        rare = f"a row with such errors is kept with a chance of {float(chance.min()):.1g} by this mixture"
-        notes.append(f"{which}: {rare}, too little to be corrected for")
-    w = torch.ones(batch.n, dtype=torch.float64) if batch.weight is None else batch.weight.double()
-    shares = mixture.population().parameters.log_weights.exp()
-    part = (kept.q / ((w / chance.clamp(min=1e-300)).sum() * shares).clamp(min=1e-300)).view(mixture.k, -1).mean(1)
-    for j in (part < LITTLE).nonzero()[:, 0].tolist():
-        notes.append(f"component {j}: only {float(part[j]):.1g} of it was kept, so that its weight is hardly known")
-    return tuple(notes)
+@dataclass(frozen=True)
+class Remains:
+    """What a survey leaves of the rows of a mixture, in the mean, with the noise of those of a fit.
+
+    ``chance`` (n,) is that of each row to be kept; of a row, ``part`` (k,) is what is left of each component, and
+    ``share`` (k,) what each has of all that is left.
+    """
+
+    chance: Tensor
+    part: Tensor
+    share: Tensor
+    whole: bool
+
+    @classmethod
+    def of(cls, mixture: Mixture, source: Source, seed: int) -> Remains | None:
+        """None where nothing was selected."""
+        selected = selected_by(mixture, torch.device("cpu"), NOTED, FEW)
+        if selected is None:
+            return None
+        whole = isinstance(source, ArraySource)
+        some = source.batch if isinstance(source, ArraySource) else source.sample(LOOKED_AT, seed)
+        batch = some.to("cpu", torch.float64)
+        kept = selected.chances.kept(mixture.population(), batch)
+        chance = kept.log_chance.exp()
+        w = torch.ones(batch.n, dtype=torch.float64) if batch.weight is None else batch.weight.double()
+        q = kept.q.view(mixture.k, -1).sum(1)  # of all scales of tails
+        every = (w / chance.clamp(min=1e-300)).sum() * torch.tensor(mixture.shares[: mixture.k])
+        return cls(chance, q / every.clamp(min=1e-300), q / w.sum(), whole)
+
+    def notes(self, drawn: str | None) -> tuple[str, ...]:
+        """What must be said of a fit to rows that were selected: of the draws, and what little was kept of."""
+        notes, few = [] if drawn is None else [drawn], self.chance < LITTLE
+        if bool(few.any()):
+            row, count = int(self.chance.argmin()), int(few.sum())
+            more = f" (and {count - 1} more)" if count > 1 else ""
+            which = f"row {row}{more}" if self.whole else f"{count} rows of a sample"
+            rare = f"a row with such errors is kept with a chance of {float(self.chance.min()):.1g} by this mixture"
+            notes.append(f"{which}: {rare}, too little to be corrected for")
+        for j in (self.part < LITTLE).nonzero()[:, 0].tolist():
+            little = f"component {j}: only {float(self.part[j]):.1g} of it was kept"
+            notes.append(f"{little}, so that its weight is hardly known")
+        return tuple(notes)
