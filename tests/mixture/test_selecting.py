@@ -10,6 +10,7 @@ from scipy.stats import multivariate_normal, norm
 import xdeconv as xd
 from xdeconv import kernels
 from xdeconv.kernels.parameters import Parameters
+from xdeconv.mixture.inflated import Inflated
 from xdeconv.mixture.selections import drawing, nodes
 from xdeconv.mixture.selections.contract import Population
 from xdeconv.mixture.selections.cuts import parsed, resolved
@@ -285,6 +286,17 @@ def test_marginals_have_no_selection_and_units_change_it():
     error = np.array([[0.4, 0.7, 0.2]])
     old, new = cut.kept_probability(X, error=error), moved.kept_probability(there, error=error * [2, 3, 1])
     np.testing.assert_allclose(new, old, rtol=1e-12)
+
+
+def test_factors_on_errors_and_a_selection_are_refused_together():
+    """Edges over errors are those of the errors as quoted, and rows scatter by others: nothing knows both."""
+    inflated = MIXTURE.with_(inflation=Inflated(((2.0, 2.0, 2.0),), (0, 1, 2)))
+    X, error = np.zeros((1, 3)), np.full((1, 3), 0.5)
+    for ask in (inflated.score, inflated.kept_probability):
+        with pytest.raises(ValueError, match="factors on errors has no selection"):
+            ask(X, error=error, selection=CUTS["one"])
+    with pytest.raises(ValueError, match="factors on errors has no selection"):
+        inflated.with_(selection=CUTS["one"])
 
 
 WRONG = {

@@ -56,12 +56,31 @@ class Components(Background):
         object.__setattr__(self, "background_weight", _checked_background(self))
         if self.inflation is not None and not isinstance(self.inflation, Inflated):
             raise ValueError(f"inflation must be the factors of a fit, mixture.inflation, got {self.inflation!r}")
-        object.__setattr__(self, "selection", as_selecting(self.selection, self.labels, self.d))
+        object.__setattr__(self, "selection", self.selected_by(self.selection))
         of_one_covariance(self.structure, self.d)  # which refuses a word that it does not know
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles are made by the constructor, so that they are as immutable."""
         return type(self), tuple(dict(value) if name == "meta" else value for name, value in vars(self).items())
+
+    def selected_by(self, selection: Any = None) -> Selecting | None:
+        """How rows were selected: as is said here, or else as the mixture says.
+
+        Parameters
+        ----------
+        selection : Cut, sequence of Cut, Completeness or callable, optional
+            What is said.
+
+        Returns
+        -------
+        Selecting or None
+        """
+        kept = self.selection if selection is None else as_selecting(selection, self.labels, self.d)
+        if kept is not None and self.inflation is not None:
+            raise ValueError("a mixture with factors on errors has no selection: a cut was made with the errors as "
+                             "they are quoted, and rows scatter by others. For cuts that look at no errors, inflate "
+                             "these yourself and take with_(inflation=None)")  # fmt: skip
+        return kept
 
     @property
     def k(self) -> int:

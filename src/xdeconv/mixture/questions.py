@@ -20,7 +20,6 @@ from .computing import answers, computing, rows_in
 from .outliers.p_value import p_values
 from .posterior import Posterior
 from .selections.contract import refuse_rejected
-from .selections.given import as_selecting
 from .undefined import refuse_undefined
 
 Array = np.ndarray
@@ -95,7 +94,7 @@ class Questions(Components):
         -------
         float
         """
-        kept = self.selection if selection is None else as_selecting(selection, self.labels, self.d)
+        kept = self.selected_by(selection)
         chances = None if kept is None else kept.around(self.population(), SCORED, 0, FEWEST)
         total, weights, first = 0.0, 0.0, 0
         given = {"error": error, "background": background, "device": device, "dtype": dtype}
@@ -138,7 +137,7 @@ class Questions(Components):
         >>> mixture.kept_probability([[2.0]])
         array([0.5])
         """
-        kept = self.selection if selection is None else as_selecting(selection, self.labels, self.d)
+        kept = self.selected_by(selection)
         chances = None if kept is None else kept.around(self.population(), SCORED, 0, FEWEST)
 
         def chance(_: Parameters, batch: Batch) -> Tensor:
