@@ -150,7 +150,8 @@ def test_groups_by_an_array_a_coordinate_and_a_column(tmp_path):
         assert mixture.inflation.rows[2] == 0
         assert np.isnan(mixture.inflation.standard_errors[2]).all()
         assert mixture.score(data, **more) == pytest.approx(mixture.meta["loglik"], rel=1e-9)
-    assert mixture.marginal(["y"]).inflation is None
+    with pytest.raises(ValueError, match="errors are inflated by x, and these rows do not have it"):
+        mixture.marginal(["y"]).log_prob(table[["y"]].to_numpy(), error=table[["y_error"]].to_numpy())
     assert mixture.marginal(["x"]).inflation.factors.shape == (3, 1)
 
 
@@ -269,3 +270,29 @@ def test_groups_of_pandas_are_paired_by_their_index():
         xd.fit(table, 1, **how, inflation=xd.Inflation(by=groups.set_axis(np.arange(400) + 7)))
     chosen = (xd.select(table, [1], "bic", error=s, inflation=xd.Inflation(by=by)) for by in (groups, groups[::-1]))
     assert len({one.result.mixture.inflation.values for one in chosen}) == 1
+
+
+def test_groups_by_a_coordinate_that_is_left_out_or_given():
+    """Of the marginal no row tells its group, and of what is conditioned on it all rows have one."""
+    inflation = Inflated(((1.5, 1.0), (2.0, 1.0), (1.0, 1.0)), (0,), (), Grouping("m", (0.0,), coordinate=1))
+    mixture = xd.Mixture([1.0], [[0.0, 0.0]], [[[1.0, 0.5], [0.5, 1.0]]], ["x", "m"], inflation=inflation)
+    alone, given = mixture.marginal(["x"]), mixture.condition({"m": 3.0})
+    assert np.isfinite(alone.log_prob([[0.0]])).all()
+    with pytest.raises(ValueError, match="errors are inflated by m, and these rows do not have it"):
+        alone.log_prob([[0.0]], error=[[1.0]])
+    bright = xd.Batch.from_arrays([[0.0]], error=[[1.0]], group=[0])
+    np.testing.assert_allclose(alone.log_prob(bright), -0.5 * np.log(2 * np.pi * (1 + 1.5**2)))
+    np.testing.assert_allclose(given.inflation.factors, [[2.0]])
+    expected = -0.5 * np.log(2 * np.pi * (0.75 + 2.0**2))
+    np.testing.assert_allclose(given.log_prob([[1.5]], error=[[1.0]]), expected)
+
+
+def test_rows_of_a_group_that_the_fit_did_not_have_are_warned_of():
+    grouping = Grouping("m", (0.0,), coordinate=1)
+    inflation = Inflated(((1.5, 1.0), (2.0, 1.0), (1.0, 1.0)), (0,), (), grouping, rows=(9.0, 9.0, 0.0))
+    mixture = xd.Mixture([1.0], [[0.0, 0.0]], [np.eye(2)], ["x", "m"], inflation=inflation)
+    with pytest.warns(UserWarning, match="rows are of m missing, and no row of the fit was: their errors are taken"):
+        mixture.log_prob([[0.0, np.nan]], error=[[1.0, 1.0]])
+    X, s = rows(60)
+    with pytest.raises(ValueError, match="a jitter is asked for of x < -99, and no row is of it"):
+        xd.fit(X, 1, error=s, labels=["x", "y"], inflation=xd.Inflation(by="x", bins=[-99.0], jitter=[0]))

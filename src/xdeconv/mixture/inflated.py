@@ -9,6 +9,7 @@ widths only by groups that have none.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -161,8 +162,10 @@ class Inflated:
         spread = None if self.spread is None else _tuples(unit * self.standard_errors)
         return replace(self, values=_tuples(unit * np.array(self.values)), spread=spread)
 
-    def restricted(self, keep: Sequence[int]) -> Inflated | None:
-        """Of some of the mixture's coordinates.
+    def restricted(self, keep: Sequence[int]) -> Inflated:
+        """Of some of the mixture's coordinates; those of projected values stay as they are.
+
+        Groups by a coordinate that is left out are no longer known of rows that do not say theirs.
 
         Parameters
         ----------
@@ -171,20 +174,44 @@ class Inflated:
 
         Returns
         -------
-        Inflated or None
-            None where values are not coordinates, or where the groups are of a coordinate that is left out.
+        Inflated
         """
         if self.projected:
-            return None
+            return self
         grouping = self.grouping
         if grouping is not None and grouping.coordinate is not None:
-            if grouping.coordinate not in keep:
-                return None
-            grouping = replace(grouping, coordinate=list(keep).index(grouping.coordinate))
+            place = list(keep).index(grouping.coordinate) if grouping.coordinate in keep else None
+            grouping = replace(grouping, coordinate=place)
         of = tuple(i for i, a in enumerate(keep) if a in self.of)
         spread = None if self.spread is None else _tuples(self.standard_errors[:, list(keep)])
         values = _tuples(np.array(self.values)[:, list(keep)])
         return replace(self, values=values, of=of, spread=spread, grouping=grouping)
+
+    def given(self, row: Batch) -> Inflated:
+        """Those of the group of one row, where the row tells it.
+
+        Parameters
+        ----------
+        row : Batch
+            One row, in the user's units.
+
+        Returns
+        -------
+        Inflated
+        """
+        by = self.grouping
+        told = by is not None and by.coordinate is not None and not bool(row.x[by.coordinate].isnan().any())
+        if by is None or (row.group is None and not told):
+            return self
+        g = int(self.group_of(row)[0])
+        return replace(
+            self,
+            values=self.values[g : g + 1],
+            additive=(0,) if g in self.additive else (),
+            grouping=None,
+            spread=None if self.spread is None else self.spread[g : g + 1],
+            rows=self.rows[g : g + 1],
+        )
 
     # What a fit carries
 
@@ -266,6 +293,7 @@ class Inflated:
         if len(self.values) == 1:
             return inflated(batch, f, j)
         group = self.group_of(batch).cpu()
+        self._warn_of_new(group)
         return inflated(batch, f[:, group], j[:, group])
 
     def parts(self, batch: Batch) -> Iterator[tuple[int, Batch]]:
@@ -314,6 +342,13 @@ class Inflated:
                 "xd.Batch.from_arrays(..., group=...) with places in mixture.inflation.groups"
             )
         return torch.from_numpy(grouping.index(batch.x[grouping.coordinate].cpu().numpy())).to(batch.device)
+
+    def _warn_of_new(self, group: Tensor) -> None:
+        """Warn of rows of groups that no row of the fit was of, for which nothing was fitted."""
+        new = [g for g in group.unique().tolist() if self.rows and not self.rows[g]]
+        if new:
+            said = f"rows are of {', '.join(self.groups[g] for g in new)}, and no row of the fit was"
+            warnings.warn(f"{said}: their errors are taken as they are quoted", UserWarning, stacklevel=2)
 
     def _refuse_other(self, batch: Batch) -> None:
         if batch.p != self.p or (batch.projection is not None) != self.projected:

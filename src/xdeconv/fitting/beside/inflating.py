@@ -116,7 +116,7 @@ def choose_inflation(
     begun = Inflated(((1.0,) * rows.p,) * (1 if grouping is None else len(grouping.names)), of, additive, grouping,
                      projected=rows.projection is not None)  # fmt: skip
     names = _names(rows, labels) or [f"x{a}" for a in range(rows.p)]
-    _refuse_rows(rows, begun, names)
+    _refuse_rows(rows, begun, names, isinstance(source, ArraySource))
     if additive:
         error = rows.variances().double().mean(1).sqrt().numpy()
         values = [[FIRST_JITTER * e if g in additive and a in of else 1.0 for a, e in enumerate(error)]
@@ -191,8 +191,8 @@ def _jittered(inflation: Inflation, grouping: Grouping | None) -> tuple[int, ...
     return found
 
 
-def _refuse_rows(rows: Batch, begun: Inflated, names: Sequence[str]) -> None:
-    """Refuse factors that rows cannot tell: of no errors, or of errors that are all alike."""
+def _refuse_rows(rows: Batch, begun: Inflated, names: Sequence[str], whole: bool) -> None:
+    """Refuse factors that rows, the ``whole`` of them or some, cannot tell: of no errors, or of ones all alike."""
     if begun.projected and rows.p > rows.d:
         raise ValueError("inflation of rows with more values than coordinates is not known: their noise is turned")
     if begun.projected and begun.additive:
@@ -201,6 +201,9 @@ def _refuse_rows(rows: Batch, begun: Inflated, names: Sequence[str]) -> None:
         raise ValueError("projected rows have no coordinates of their own to go by: give by= as an array")
     variances, seen = rows.variances().double().expand(-1, rows.n), ~rows.x.isnan()
     group = torch.zeros(rows.n, dtype=torch.int64) if len(begun.values) == 1 else begun.group_of(rows)
+    empty = [g for g in begun.additive if whole and not bool((group == g).any())]
+    if empty:
+        raise ValueError(f"a jitter is asked for of {begun.groups[empty[0]]}, and no row is of it")
     for a in begun.of:
         if not bool(((variances[a] > 0) & seen[a]).any()):
             raise ValueError(f"{names[a]} has no errors, and nothing to inflate: give them, or Inflation(of=[...]) "
