@@ -153,3 +153,30 @@ def test_deep_nesting_is_refused():
     with pytest.raises(ValueError, match=r"nested too deeply|cannot read"):
         Expression("-" * 300 + "a")
     assert Expression("+".join("a" * 50)).value({"a": np.ones(1)}) == 50
+
+
+# Whole numbers
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "bool"])
+def test_whole_numbers_of_few_bits_do_not_wrap_around(kind):
+    top = min(np.iinfo(kind).max, 2**31 - 1) if kind != "bool" else 1
+    columns = {"n": np.array([top, 1, 0]).astype(kind), "m": np.array([top, 1, 1]).astype(kind)}
+    n, m = ([int(value) for value in columns[name]] for name in "nm")
+    for text in ("n * m", "n + m", "n - m", "n - m - 2", "-n", "-n * m", "n % 7", "2 - n", "abs(n - m)", "n * m - n"):
+        right = [eval(text, {"abs": abs}, {"n": i, "m": j}) for i, j in zip(n, m, strict=True)]
+        assert Expression(text).value(columns).tolist() == right, text
+    assert np.allclose(Expression("sqrt(n) + n ** -2 + n / 3").value(columns)[:2], np.sqrt(n[:2]) + np.power(
+        n[:2], -2.0) + np.array(n[:2]) / 3, rtol=1e-15)  # fmt: skip
+    assert Condition("n - m < 0").mask(columns).tolist() == [False, False, True]
+    assert np.isnan(Expression("m % n").value(columns)[2])
+
+
+def test_a_remainder_of_an_identifier_is_exact():
+    ids = np.array([5617123573074688640, 5617123573074688641, 5617123573074688643])
+    for text in ("id % 10 == 1", "id - 5617123573074688640 == 1", "(id + 4) % 10 == 5"):
+        assert Condition(text).mask({"id": ids}).tolist() == [False, True, False], text
+    large = np.array([2**64 - 1, 2**63], dtype=np.uint64)
+    assert Condition("id == 18446744073709551615").mask({"id": large}).tolist() == [True, False]
+    assert Condition("id / 4 > 3e18").mask({"id": large}).tolist() == [True, False]
+    assert Expression("id * id").value({"id": ids}) == pytest.approx(5617123573074688640.0**2)

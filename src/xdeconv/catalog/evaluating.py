@@ -60,8 +60,16 @@ COMPARE: dict[type[ast.cmpop], Callable[..., Any]] = {
 }  # fmt: skip
 
 
+EXACT = (ast.Add, ast.Sub, ast.Mult, ast.Mod)  # of whole numbers: a whole number again
+LARGEST = 2**63 - 2**14  # of the whole numbers that are computed with as such: a float of one more could round to 2**63
+
+
 def _number(node: ast.Constant) -> Any:
-    return node.value if isinstance(node.value, str) else float(node.value)  # type: ignore[arg-type]
+    """A text as it is, a number as a float, but for whole numbers that int64 holds."""
+    if isinstance(node.value, str):
+        return node.value
+    whole = type(node.value) is int and abs(node.value) < LARGEST
+    return node.value if whole else float(node.value)  # type: ignore[arg-type]
 
 
 def _name(node: ast.Name, columns: Columns) -> Any:
@@ -83,12 +91,12 @@ def value(node: ast.expr, columns: Columns) -> Any:
     if isinstance(node, ast.Constant):
         return _number(node)
     if isinstance(node, ast.Name):
-        return _as_number(node, columns)
+        return _widened(_as_number(node, columns))
     if _is_truth(node):
         true, known = truth(node, columns)
         return np.where(known, np.where(true, 1.0, 0.0), np.nan)
     if isinstance(node, ast.BinOp):
-        return BINARY[type(node.op)][0](value(node.left, columns), value(node.right, columns))
+        return _computed(node.op, value(node.left, columns), value(node.right, columns))
     if isinstance(node, ast.UnaryOp):
         return _signed(node.op, value(node.operand, columns))
     assert isinstance(node, ast.Call)
@@ -98,6 +106,24 @@ def value(node: ast.expr, columns: Columns) -> Any:
         return np.where(known, np.where(true, *(value(part, columns) for part in node.args[1:])), np.nan)
     function = SMOOTH[name][0] if name in SMOOTH else LOGICAL[name]
     return function(*(value(part, columns) for part in node.args))
+
+
+def _widened(values: Any) -> Any:
+    """Whole numbers and flags as int64, or floats: in the int16 of a catalogue 200 * 200 is not 40000."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "biu" or array.dtype == np.int64:
+        return values
+    return array.astype(float if array.dtype == np.uint64 and array.max(initial=0) > LARGEST else np.int64)
+
+
+def _computed(op: ast.operator, a: Any, b: Any) -> Any:
+    """Arithmetic, of whole numbers exact where int64 holds the result: an identifier's remainder is not a float's."""
+    function = BINARY[type(op)][0]
+    rough = function(np.asarray(a, dtype=float), np.asarray(b, dtype=float))
+    whole = all(np.asarray(part).dtype.kind == "i" for part in (a, b))
+    if not whole or not isinstance(op, EXACT) or not np.all(np.abs(rough) < LARGEST):  # NaN: a remainder of nothing
+        return rough
+    return function(a, b)
 
 
 def _as_number(node: ast.Name, columns: Columns) -> Any:
@@ -190,8 +216,8 @@ def dual(node: ast.expr, columns: Columns, text: str) -> tuple[Any, Partials]:
     if isinstance(node, ast.Constant):
         return _number(node), {}
     if isinstance(node, ast.Name):
-        value = _as_number(node, columns)
-        return value, ({node.id: np.ones_like(value, dtype=float)} if node.id in columns else {})
+        value = np.asarray(_as_number(node, columns), dtype=float)
+        return value, ({node.id: np.ones_like(value)} if node.id in columns else {})
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
         value, inner = dual(node.operand, columns, text)
         return _signed(node.op, value), {name: _signed(node.op, d) for name, d in inner.items()}
