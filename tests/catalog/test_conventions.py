@@ -1,6 +1,7 @@
 """Names of known catalogues: each column is recognised by itself, whatever else the table has."""
 
 import json
+import re
 import warnings
 
 import numpy as np
@@ -345,3 +346,70 @@ def test_a_store_remembers_transforms_as_a_model_does(path, tmp_path):
     ours, right = (np.sort(source.load().batch.x.numpy(), axis=1) for source in (stored, plain))
     np.testing.assert_array_equal(ours, right)
     assert stored.opening() == plain.opening()
+
+
+# What joins, databases and other surveys make of names
+
+
+def test_a_position_of_any_spelling_does_not_guess_the_unit_of_its_error():
+    for ra, dec in (("raMean", "decMean"), ("gaia_ra", "gaia_dec"), ("ra_1", "dec_1"), ("ra", "de")):
+        table = {ra: np.full(N, 10.0), dec: np.full(N, 60.0)}
+        table |= {f"{name}_error": np.full(N, 36.0) for name in (ra, dec)}
+        for name in (ra, dec):
+            with pytest.raises(ValueError, match=rf"the unit of {name}_error is not known"):
+                open_catalog(table, [name])
+        said = {f"{name}_error": "arcsec" for name in (ra, dec)}
+        assert np.allclose(sd(table, dec, unit=said)[0], 0.01)
+        assert np.allclose(sd(table, ra, unit=said)[0], 0.02)
+    motion = {"gaia_pm_ra": np.ones(N), "gaia_pm_ra_error": np.full(N, 0.5), "gaia_pm_dec": np.full(N, 60.0)}
+    assert np.allclose(sd(motion, "gaia_pm_ra")[0], 0.5)
+
+
+@pytest.mark.parametrize(("a", "b", "column"), [
+    ("gaia_parallax", "gaia_pmra", "gaia_parallax_pmra_corr"), ("PARALLAX", "PMRA", "PARALLAX_PMRA_CORR"),
+    ("parallax_1", "pmra_1", "parallax_pmra_corr_1"), ("g_parallax_x", "g_pmra_x", "g_pmra_parallax_corr_x"),
+])  # fmt: skip
+def test_correlations_follow_what_both_names_share(a, b, column):
+    table = {name: np.ones(N) for name in (a, b)} | {column: np.full(N, 0.3)}
+    table |= {f"{name}{'_ERROR' if name.isupper() else '_error'}": np.full(N, 2.0) for name in (a, b)}
+    other = {"parallax_pmra_corr_2": np.full(N, 0.9)}
+    assert np.allclose(open_catalog(table | other, [a, b]).load().batch.covariance()[:, 0, 1], 0.3 * 4)
+
+
+def test_gaia_in_capitals():
+    columns = gaia_like(missing=False)
+    features = ["ra", "dec", "parallax", "pmra", "pmdec", "bp_rp", "phot_g_mean_mag"]
+    plain = open_catalog(columns, features)
+    capital = open_catalog({name.upper(): values for name, values in columns.items()}, [f.upper() for f in features])
+    assert capital.units == plain.units
+    assert capital.unexplained == ()
+    assert np.array_equal(capital.load().batch.noise, plain.load().batch.noise)
+
+
+def test_motions_of_catwise_are_not_in_the_units_of_desi():
+    assert open_catalog({"PMRA": np.ones(N), "PMDec": np.ones(N)}, ["PMRA"], error={"PMRA": None}).units is None
+    assert open_catalog({"PMRA": np.ones(N), "PMDEC": np.ones(N)}, ["PMRA"], error={"PMRA": None}).units == ("mas/yr",)
+
+
+@pytest.mark.parametrize("errors", [("zErr", "err_z"), ("e_z", "z_err"), ("e_z", "E_z")])
+def test_several_errors_of_one_column_are_refused(errors):
+    table = {"z": RNG.normal(size=N)} | {name: np.full(N, i + 0.5) for i, name in enumerate(errors)}
+    with pytest.raises(ValueError, match=f"{errors[0]}.*{errors[1]}"):
+        open_catalog(table, ["z"])
+    assert np.allclose(sd(table, "z", error={"z": errors[1]})[0], 1.5)
+    assert np.allclose(sd(table, "z", error={"z": f"({errors[0]} + {errors[1]}) / 2"})[0], 1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "formula"),
+    [("teff_madera", "teff_error_madera", "teff_error_madera"),
+     ("psfFlux_g", "psfFluxIvar_g", "1 / sqrt(psfFluxIvar_g)"),
+     ("FEH", "E_FEH", "E_FEH"), ("nuv_mag", "nuv_magerr", "nuv_magerr"), ("pmra", "sigpmra", "sigpmra"),
+     ("TEFF_ADOP", "TEFF_ADOP_UNC", "TEFF_ADOP_UNC"), ("x", "sigma_x", "sigma_x")],
+)  # fmt: skip
+def test_what_looks_like_an_error_is_offered_and_not_taken(name, column, formula):
+    table = {name: RNG.normal(size=N), column: np.full(N, 4.0), "other_err": np.ones(N)}
+    with pytest.warns(xd.NoNoiseWarning, match=re.escape(f"perhaps error={{{name!r}: {formula!r}}}")):
+        source = open_catalog(table, [name])
+    assert source.unexplained == (name,)
+    assert np.allclose(sd(table, name, error={name: formula})[0], 0.5 if "sqrt" in formula else 4.0)

@@ -117,7 +117,7 @@ def warn_of_guesses(source: CatalogSource, stacklevel: int) -> None:
     unsaid = source.unsaid_units
     if unsaid:
         warnings.warn(unsaid, UserWarning, stacklevel=stacklevel)
-    exact = describing.unexplained(source.recipe, source.table.name)
+    exact = describing.unexplained(source.recipe, source.table)
     if exact:
         warnings.warn(exact, NoNoiseWarning, stacklevel=stacklevel)
 

@@ -40,6 +40,16 @@ class Convention:
         marked = name in self.others and any(mark in columns for mark in self.marks)
         return self.units.get(name) or (self.others[name] if marked else None)
 
+    def in_capitals(self, *but: str) -> Convention:
+        """The same in capital letters, as FITS files and databases have it, without the units of some columns."""
+        terms = {name.upper(): parts for name, parts in self.terms.items()}
+        units, others = (
+            {name.upper(): unit for name, unit in known.items() if name.upper() not in but}
+            for known in (self.units, self.others)
+        )
+        sd = {source: tuple(text.upper() for text in formulas) for source, formulas in self.sd.items()}
+        return Convention(self.name, units, others, tuple(mark.upper() for mark in self.marks), sd, terms)
+
 
 def _bands(stem: str, *bands: str) -> dict[str, tuple[str, ...]]:
     """Gaia's signal-to-noise ratios, or fluxes and their errors, of some bands."""
@@ -80,7 +90,7 @@ _BANDS = ("G", "BP", "RP", "J", "H", "K", "B", "V", "Hp", "BT", "VT")
 VIZIER = Convention(
     name="VizieR",
     units={
-        **dict.fromkeys(_DEGREES, "deg"), "RArad": "rad", "DErad": "rad",
+        **dict.fromkeys((*_DEGREES, "GLON", "GLAT"), "deg"), "RArad": "rad", "DErad": "rad",
         "Plx": "mas", "e_Plx": "mas", "pmRA": "mas/yr", "e_pmRA": "mas/yr", "pmDE": "mas/yr", "e_pmDE": "mas/yr",
         **{f"{e}{name}": "km/s" for e in ("", "e_") for name in ("RV", "HRV", "RVDR2")},
         "BP-RP": "mag", "BP-G": "mag", "G-RP": "mag",
@@ -102,41 +112,46 @@ SDSS = Convention(
     "SDSS", {f"{kind}{end}_{band}": "mag" for kind in ("psfMag", "modelMag", "cModelMag", "petroMag", "fiberMag")
              for end in ("", "Err") for band in "ugriz"}
 )  # fmt: skip
-DESI = Convention("DESI", {"PARALLAX": "mas", "PMRA": "mas/yr", "PMDEC": "mas/yr", "VRAD": "km/s", "VRAD_ERR": "km/s",
-                           **dict.fromkeys(("RA", "DEC", "TARGET_RA", "TARGET_DEC"), "deg")})  # fmt: skip
-KNOWN = (GAIA, TYCHO, VIZIER, TWOMASS, SDSS, DESI)
+DESI = Convention(
+    name="DESI",
+    units={"PARALLAX": "mas", "VRAD": "km/s", "VRAD_ERR": "km/s",
+           **dict.fromkeys(("RA", "DEC", "TARGET_RA", "TARGET_DEC"), "deg")},
+    others={"PMRA": "mas/yr", "PMDEC": "mas/yr"},  # beside PMDec, of CatWISE, PMRA is in arcsec/yr
+    marks=("PMDEC",),
+)  # fmt: skip
+KNOWN = (GAIA, TYCHO, VIZIER, TWOMASS, SDSS, DESI, GAIA.in_capitals("PMRA", "PMDEC"))
 
 
 @dataclass(frozen=True)
 class Rule:
     """Where a catalogue keeps the error of a column: the name that ``pattern`` matches whole becomes ``error``.
 
-    ``formula`` is the standard deviation, of the column {}.
+    ``formula`` is the standard deviation, of the column {}; ``instead`` are other names of the same error.
     """
 
     catalogue: str
     pattern: str
     error: str
     formula: str = "{}"
+    instead: tuple[str, ...] = ()
 
-    def column(self, name: str) -> str | None:
-        """The error column of a name, or None where the rule does not apply."""
+    def column(self, name: str, columns: Collection[str]) -> str | None:
+        """The error column of a name that a table has, or None."""
         match = re.fullmatch(self.pattern, name)
-        return match.expand(self.error) if match else None
+        tried = () if match is None else (match.expand(error) for error in (self.error, *self.instead))
+        return next((column for column in tried if column in columns), None)
 
 
 INVERSE = "1 / sqrt({})"
 RULES = (
     Rule("VizieR", r"(.+)", r"e_\1"),
-    Rule("2MASS", r"([jhk]s?)_m", r"\1_msigcom"),
-    Rule("2MASS", r"([jhk]s?)_m", r"\1_cmsig"),
+    Rule("2MASS", r"([jhk]s?)_m", r"\1_msigcom", instead=(r"\1_cmsig",)),
     Rule("WISE", r"(w[1-4])mpro", r"\1sigmpro"),
     Rule("SDSS", r"(\w+Mag)_([ugriz])", r"\1Err_\2"),
     Rule("SDSS", r"(\w+mag)_([ugriz])", r"\1err_\2"),  # as databases without capitals have it
     Rule("SDSS", r"(\w+MAG)_([UGRIZ])", r"\1ERR_\2"),
-    Rule("SDSS", r"(?:dered_)?([ugriz])", r"err_\1"),
-    Rule("SDSS", r"(?:dered_)?([ugriz])", r"Err_\1"),
-    Rule("SDSS", r"dered_([ugriz])", r"modelMagErr_\1"),
+    Rule("SDSS", r"([ugriz])", r"err_\1", instead=(r"Err_\1",)),
+    Rule("SDSS", r"dered_([ugriz])", r"err_\1", instead=(r"Err_\1", r"modelMagErr_\1")),
     Rule("SDSS", r"(\w+)", r"\1Err"),
     Rule("DESI", r"(Z)", r"ZERR"),
     Rule("DESI", r"([A-Z]\w*)", r"\1_IVAR", INVERSE),
@@ -144,18 +159,28 @@ RULES = (
     Rule("DESI", r"([a-z]\w*)", r"\1_ivar", INVERSE),
     Rule("DESI", r"([a-z]\w*)_([a-z0-9]+)", r"\1_ivar_\2", INVERSE),
     Rule("DESI", r"mag_([a-z0-9]+)", r"snr_\1", f"{MAGNITUDES} / {{}}"),
-    Rule("DES", r"(mag|MAG)_(\w+)", r"\1err_\2"),
-    Rule("DES", r"(mag|MAG)_(\w+)", r"\1ERR_\2"),
-    Rule("", r"(\w+)", r"\1_err"),
-    Rule("", r"(\w+)", r"\1_ERR"),
-    Rule("", r"(\w+)", r"\1_ERROR"),
+    Rule("DES", r"(mag|MAG)_(\w+)", r"\1err_\2", instead=(r"\1ERR_\2",)),
+    Rule("", r"(\w+)", r"\1_err", instead=(r"\1_ERR", r"\1_ERROR")),
 )
 
 
+def error_rules(name: str, columns: Collection[str]) -> dict[str, Rule]:
+    """Columns of a table that are called as errors of a column are, and the rules that say so."""
+    tried = ((rule.column(name, columns), rule) for rule in RULES)
+    return {column: rule for column, rule in tried if column is not None}
+
+
 def error_rule(name: str, columns: Collection[str]) -> tuple[Rule, str] | None:
-    """The first rule whose error column a table has, and that column."""
-    tried = ((rule, rule.column(name)) for rule in RULES)
-    return next(((rule, column) for rule, column in tried if column is not None and column in columns), None)
+    """The rule whose error column a table has, and that column; refused where several columns may be it."""
+    found = error_rules(name, columns)
+    if f"e_{name}" in found and f"E_{name}" in columns:  # at VizieR an error downwards and one upwards
+        raise ValueError(f"e_{name} and E_{name} are errors of {name} downwards and upwards: say what counts, such as "
+                         f"error={{{name!r}: '(`e_{name}` + `E_{name}`) / 2'}}")  # fmt: skip
+    if len(found) > 1:
+        first = next(iter(found))
+        raise ValueError(f"{' and '.join(found)} are both called as errors of {name} are: say which is, such as "
+                         f"error={{{name!r}: {first!r}}} or --error {name}={first}")  # fmt: skip
+    return next(((rule, column) for column, rule in found.items()), None)
 
 
 def known_unit(name: str, columns: Collection[str]) -> str | None:
@@ -172,7 +197,7 @@ def known_units(columns: Collection[str], file_units: Mapping[str, str]) -> dict
 def catalogues(names: Collection[str], columns: Collection[str]) -> tuple[str, ...]:
     """The catalogues that know some of these columns of a table."""
     known = {c.name for c in KNOWN for name in names if c.unit(name, columns) or name in c.terms}
-    known |= {rule[0].catalogue for name in names if (rule := error_rule(name, columns))}
+    known |= {rule.catalogue for name in names for rule in error_rules(name, columns).values()}
     return tuple(sorted(known - {""}))
 
 

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from shlex import quote
 
 from ..system.functions import named
 from ..system.text import printable
+from .likely import likely_error
 from .readers import Table
 from .recipe import Recipe
 from .transforms import Hook
 
 
-def unexplained(recipe: Recipe, where: str) -> str | None:
+def unexplained(recipe: Recipe, table: Table) -> str | None:
     """What to say of features without noise that nobody declared to have none, or None."""
     names = recipe.unexplained
     if not names:
         return None
-    return (f"no error column was found for {', '.join(names)} in {where}: the values are taken as exact. If that is "
-            f"meant, say error={{{names[0]!r}: None}} or --error {names[0]}=none; else name the column")  # fmt: skip
+    likely = {name: formula for name in names if (formula := likely_error(name, table.columns))}
+    options = " ".join(f"--error {quote(f'{name}={formula}')}" for name, formula in likely.items())
+    such = f", perhaps error={likely} or {options}" if likely else ""
+    return (
+        f"no error column was found for {', '.join(names)} in {table.name}: the values are taken as exact. If that is "
+        f"meant, say error={{{names[0]!r}: None}} or --error {names[0]}=none; else name the column{such}"
+    )
 
 
 def unsaid_units(table: Table, recipe: Recipe, said: Mapping[str, str]) -> str | None:

@@ -14,14 +14,10 @@ from ..rows.grouping import Grouping
 from . import conventions
 from .coordinates import NAMED, parse_transform
 from .expressions import Expression
+from .positions import is_longitude, is_position, latitude_name, latitude_of
 from .recipe import Deviation, Quantity, Recipe
 from .transforms import Converted, Formula, Formulated, Hook, Joined, Plain, Transform
-from .velocities import POSITIONS
 
-LONGITUDES = {**{ra.lower(): dec.lower() for ra, dec in POSITIONS}, "alpha": "delta", "l": "b", "glon": "glat",
-              "ecl_lon": "ecl_lat"}  # fmt: skip
-LATITUDES = frozenset(LONGITUDES.values())
-COMMON = frozenset(("l", "b", "alpha", "delta"))  # names of other things too: positions only beside their partner
 ERROR_PATTERN, CORRELATION_PATTERN = "{name}_error", "{a}_{b}_corr"
 PATTERN_LENGTH = 200
 
@@ -111,27 +107,6 @@ def require(names: Iterable[str], columns: Sequence[str], where: str = "") -> No
         if columns.count(name) > 1:
             raise ValueError(f"{where or 'the table'} has {columns.count(name)} columns called {name!r}: names must be "
                              "unique")  # fmt: skip
-
-
-def is_longitude(name: str, columns: Iterable[str]) -> bool:
-    """Whether a column is a longitude on the sky, by its name and by what else the table has.
-
-    >>> is_longitude("l", ["l", "b"]), is_longitude("l", ["l", "m"]), is_longitude("ra", ["ra"])
-    (True, False, True)
-    """
-    low = name.lower()
-    return low in LONGITUDES and (low not in COMMON or LONGITUDES[low] in {c.lower() for c in columns})
-
-
-def is_position(name: str, columns: Iterable[str]) -> bool:
-    """Whether a column is a longitude or a latitude on the sky.
-
-    >>> is_position("b", ["l", "b"]), is_position("b", ["a", "b"]), is_position("dec", ["dec"])
-    (True, False, True)
-    """
-    low, known = name.lower(), {c.lower() for c in columns}
-    beside = low not in COMMON or any(lon in known for lon, lat in LONGITUDES.items() if lat == low)
-    return is_longitude(name, known) or (low in LATITUDES and beside)
 
 
 @dataclass(frozen=True)
@@ -309,24 +284,24 @@ class _Finder:
     def _column(self, name: str, column: str) -> Deviation:
         """An error column, turned into the unit of the value."""
         factor, note = self._conversion(name, column)
-        low = name.lower()
         latitude, degrees = None, 1.0
         if is_longitude(name, self.columns) and self.choices.cos_dec:
-            latitude = next((c for c in self.columns if c.lower() == LONGITUDES[low]), None)
+            latitude = latitude_of(name, self.columns)
             if latitude is None:
-                raise ValueError(
-                    f"{column} is an error of {name} cos {LONGITUDES[low]}, and {self.where} lacks {LONGITUDES[low]}"
-                )
+                lacks = latitude_name(name)
+                raise ValueError(f"{column} is an error of {name} cos {lacks}, and {self.where} lacks {lacks}")
             note = f"{note}, of {name} cos {latitude}: divided by the cosine"
             degrees = units.factor(self._unit(latitude) or "deg", "deg", latitude)
         return Deviation(Plain(column), factor, latitude, self._inflation(name), note.strip(", "), degrees)
 
     def _conversion(self, name: str, column: str) -> tuple[float, str]:
         value, error = self._unit(name), self._unit(column)
-        if error is None and is_position(name, self.columns):
-            raise ValueError(
-                f"the unit of {column} is not known: say it with unit={{{column!r}: 'mas'}} or --unit {column}=mas"
-            )
+        if is_position(name, self.columns):
+            value = value or "deg"  # as its latitude is read, where nothing says the unit
+            if error is None:
+                raise ValueError(
+                    f"the unit of {column} is not known: say it with unit={{{column!r}: 'mas'}} or --unit {column}=mas"
+                )
         if value is None or error is None:
             return 1.0, "taken to be in the unit of the value" if value or error else ""
         factor = units.factor(error, value, column)
@@ -358,9 +333,25 @@ class _Finder:
         for pair in ((a, b), (b, a)):
             if pair in self.choices.correlation:
                 return self.choices.correlation[pair]
-        names = [_filled(self.choices.correlation_pattern, a=x, b=y) for x, y in ((a, b), (b, a))]
+        names = [name for pair in ((a, b), (b, a)) for name in self._inside(*pair)]
         names += [form.format(x, y) for x, y in _short_pairs(a, b) for form in ("{}{}cor", "{}:{}")]  # as VizieR has it
         return next((name for name in names if name in self.columns), None)
+
+    def _inside(self, a: str, b: str) -> list[str]:
+        """What a correlation may be called, with what both names begin or end with once: gaia_a_b_corr, a_b_corr_1."""
+        pattern = self.choices.correlation_pattern
+        patterns = (pattern, *([pattern.replace("_corr", "_CORR")] if pattern == CORRELATION_PATTERN else []))
+        each = [before + _filled(form, a=x, b=y) + after for form in patterns for before, x, y, after in _shared(a, b)]
+        return list(dict.fromkeys(each))
+
+
+def _shared(a: str, b: str) -> list[tuple[str, str, str, str]]:
+    """Two names as beginnings and ends that they share, and what is left of each: all ways, the plain one first."""
+    befores = ["", *(a[:i] for i in range(1, len(a)) if a[i - 1] == "_" and b.startswith(a[:i]))]
+    afters = ["", *(a[i:] for i in range(1, len(a)) if a[i] == "_" and b.endswith(a[i:]))]
+    ways = ((x, y, x + y) for x in befores for y in afters)
+    return [(before, a[len(before) : len(a) - len(after)], b[len(before) : len(b) - len(after)], after)
+            for before, after, both in ways if len(both) < min(len(a), len(b))]  # fmt: skip
 
 
 def _short_pairs(a: str, b: str) -> list[tuple[str, str]]:

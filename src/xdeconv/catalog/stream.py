@@ -388,7 +388,7 @@ class CatalogSource(Source):
     @property
     def notes(self) -> tuple[str, ...]:
         """What a user should know: values that are taken as exact, rows dropped, files skipped."""
-        exact = describing.unexplained(self.recipe, self.table.name)
+        exact = describing.unexplained(self.recipe, self.table)
         unsaid = self.unsaid_units
         dropped = self.tally.dropped
         skipped = len(self.tally.skipped) + len(self.table.skipped)

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from . import finding
+from . import positions
 from .blocks import Block, Part
 
 log = logging.getLogger("xdeconv")
@@ -84,4 +84,4 @@ class Tally:
 @lru_cache(maxsize=256)
 def _on_sky(name: str, known: tuple[str, ...]) -> tuple[bool, bool]:
     """Whether a column is a position, and whether it is a longitude; asked for once per block of rows."""
-    return finding.is_position(name, known), finding.is_longitude(name, known)
+    return positions.is_position(name, known), positions.is_longitude(name, known)
