@@ -304,6 +304,25 @@ def test_a_table_as_vizier_writes_it(tmp_path):
     assert np.allclose(offsets.load().batch.x[1], [0, 0.1, 0.2], atol=2e-4)
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("empty", ["", " "])
+def test_empty_lines_above_the_names_are_skipped(tmp_path, empty, end):
+    """VizieR's pages write one below the words of the query, above #RESOURCE; the names were taken from it."""
+    first, names, rest = VIZIER.partition("Plx\te_Plx")
+    text = f"{first}#\n{empty}\n#RESOURCE=yCat_1355\n#Column\tPlx\t(F9.4)\tParallax\n{empty}\n{names}{rest}"
+    (tmp_path / "asu.tsv").write_bytes(text.replace("\n", end).encode())
+    source = open_catalog(tmp_path / "asu.tsv", columns=["Plx", "RA_ICRS"], error={"RA_ICRS": None})
+    rows = source.load().batch
+    assert source.units == ("mas", "deg")
+    assert np.array_equal(rows.x, [[0.5, np.nan, 0.7], [10.0, 10.1, 10.2]], equal_nan=True)
+
+
+def test_an_empty_line_below_names_in_a_comment_is_skipped(tmp_path):
+    (tmp_path / "a.txt").write_text("\n# x y\n\n1.0 2.0\n3.0 4.0\n")
+    rows = open_catalog(tmp_path / "a.txt", columns=["y"], error={"y": 0.1}).load().batch
+    assert np.array_equal(rows.x, [[2.0, 4.0]])
+
+
 def test_comments_between_and_after_rows_are_no_rows(tmp_path):
     """A file of VizieR ends with #END#; what begins a second table is refused."""
     path = tmp_path / "asu.tsv"

@@ -178,9 +178,9 @@ def _header_of(path: str, changed: int) -> Header:
                 left -= len(line)
                 if left <= 0:
                     raise ReadError(f"{path} has no rows within its first {HEADER_CHARACTERS:,} characters")
-                if not line.startswith("#"):
+                if line.strip() and not line.startswith("#"):
                     return _with_rules(_header(comments, line, path), file.readline(left), file.readline(left))
-                comments.append(line[1:].rstrip("\r\n"))
+                comments.append(line[1:].rstrip("\r\n"))  # empty ones too: VizieR writes one of its own
     except (OSError, EOFError, UnicodeDecodeError, zlib.error) as problem:
         if isinstance(problem, ReadError):
             raise
@@ -228,7 +228,8 @@ def _beneath(comments: list[str], line: str) -> bool:
 
 
 def _comment_names(comments: list[str]) -> tuple[str, ...]:
-    return _names(comments[-1].strip(), _guess(comments[-1].strip())) if comments else ()
+    last = next((text for text in map(str.strip, reversed(comments)) if text), "")
+    return _names(last, _guess(last)) if last else ()
 
 
 def _any_number(cells: Sequence[str]) -> bool:
