@@ -83,5 +83,6 @@ def table_lines(table: Any) -> list[str]:
 
     rows = rows_of(table)
     count = "an unknown number of rows" if rows is None else f"{rows:,} rows"
-    lines = [f"{table.name}: {count} in {len(table.pieces)} pieces" + (", shuffled" if table.shuffled else "")]
+    where = counted(len(table.pieces), "piece") + (", shuffled" if table.shuffled else "")
+    lines = [f"{table.name}: {count} in {where}"]
     return lines + [f"  {name} [{table.units[name]}]" if name in table.units else f"  {name}" for name in table.columns]
