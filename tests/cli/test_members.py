@@ -64,12 +64,37 @@ def test_components_in_groups(here, call):
 
 
 @pytest.mark.parametrize(
-    "words", [("--group", "a=3"), ("--group", "a=x"), ("--group", "a=0", "--group", "b=0"), ("--group", "a"),
-              ("--group", "other=0"), ("--fraction", "0.5"), ("--field", "field.safetensors", "--group", "a=0")],
+    "words", [("--group", "a="), ("--group", "a=,"), ("--group", "=0"), ("--group", "a=0,0"), ("--group", "a=3"),
+              ("--group", "a=x"), ("--group", "a=0", "--group", "b=0"), ("--group", "a"), ("--group", "other=0"),
+              ("--fraction", "0.5"), ("--field", "field.safetensors", "--group", "a=0")],
 )  # fmt: skip
 def test_groups_that_make_no_sense(here, call, words):
     assert call("members", "both.safetensors", "rows.parquet", "-o", "m.parquet", *words)[0] == 2
     assert not (here / "m.parquet").exists()
+
+
+def test_a_group_is_not_called_as_the_background_is(here, call):
+    beside = xd.load("cluster.safetensors").with_(background=FIELD, background_weight=1 - FRACTION)
+    beside.save("beside.safetensors")
+    words = ("members", "beside.safetensors", "rows.parquet", "-o", "m.parquet", "--group")
+    code, _, err = call(*words, "background=0")
+    assert code == 2
+    assert "the name of the model's background" in err
+    assert call(*words, "cluster=0")[0] == 0
+    assert list(columns("m.parquet")) == ["id", "p_cluster", "p_background"]
+
+
+def test_a_field_takes_the_place_of_a_background(here, call):
+    """The background counted as members: with the same field beside it, 99.8 % of all rows were."""
+    beside = xd.load("cluster.safetensors").with_(background=FIELD, background_weight=1 - FRACTION)
+    beside.save("beside.safetensors")
+    outputs = {}
+    for name in ("cluster", "beside"):
+        words = ("--field", "field.safetensors", "-o", f"{name}.members.parquet")
+        code, outputs[name], err = call("members", f"{name}.safetensors", "rows.parquet", *words)
+        assert code == 0, err
+        assert ("the background of MODEL is left out" in err) == (name == "beside")
+    assert outputs["beside"] == outputs["cluster"]
 
 
 def test_the_fraction_is_fitted_or_given(here, call):

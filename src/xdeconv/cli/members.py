@@ -53,7 +53,7 @@ def members(
 
     From one model, columns p_0, p_1, ... of its components, numbered as `xdeconv info` does, or p_NAME of each --group
     and p_other of the rest; of a model with a background p_background too. With --field, the column p_member, and on
-    standard output the fraction of members.
+    standard output the fraction of members; a background of MODEL gives way to the field.
     """
     if field is None and fraction is not None:
         raise typer.BadParameter("needs a model of everything else: --field", param_hint="--fraction")
@@ -70,27 +70,42 @@ def members(
     source = options.open_for(mixture, data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
     place = {"device": options.device_for(device, source, mixture.k), "dtype": dtype}
     if field is None:
-        new = of_components(mixture, groups(group, mixture.k), place)
+        new = of_components(mixture, groups(group, mixture.k, mixture.background is not None), place)
     else:
-        new = of_two(mixture, in_the_order_of(mixture, load(field)), source, fraction, place)
+        member = alone(mixture)
+        new = of_two(member, in_the_order_of(member, load(field)), source, fraction, place)
     say(f"{write_appended(output, source, keep, new, numbers=3 * mixture.k):,} rows in {output}")
 
 
-def groups(words: list[str] | None, k: int) -> dict[str, list[int]]:
+def groups(words: list[str] | None, k: int, background: bool = False) -> dict[str, list[int]]:
     """Components by the name of their column."""
     if not words:
         return {str(j): [j] for j in range(k)}
-    groups: dict[str, list[int]] = {}
-    for name, text in (options.pairs(words, "--group") or {}).items():
-        groups[name] = [_component(word, k) for word in options.listed(text)]
+    groups = {name: _components(name, text, k) for name, text in (options.pairs(words, "--group") or {}).items()}
     named = [j for chosen in groups.values() for j in chosen]
     repeated = sorted({j for j in named if named.count(j) > 1})
     if repeated:
-        raise typer.BadParameter(f"component {repeated[0]} is in two groups", param_hint="--group")
+        raise typer.BadParameter(f"component {repeated[0]} is named twice", param_hint="--group")
     rest = [j for j in range(k) if j not in named]
-    if rest and "other" in groups:
-        raise typer.BadParameter("other is the name of all components in no group", param_hint="--group")
+    for taken, what in _taken(bool(rest), background).items():
+        if taken in groups:
+            raise typer.BadParameter(f"{taken} is the name of {what}", param_hint="--group")
     return {**groups, "other": rest} if rest else groups
+
+
+def _taken(rest: bool, background: bool) -> dict[str, str]:
+    """Names of columns that are written whatever the groups are."""
+    other = {"other": "all components in no group"} if rest else {}
+    return other | ({"background": "the model's background"} if background else {})
+
+
+def _components(name: str, text: str, k: int) -> list[int]:
+    """The components of one group: at least one, or a variable of the shell that is not set makes members of none."""
+    numbers = options.listed(text)
+    if not name or not numbers:
+        said = f"{f'{name}={text}'!r} is not NAME=COMPONENTS, such as cluster=0,3"
+        raise typer.BadParameter(said, param_hint="--group")
+    return [_component(word, k) for word in numbers]
 
 
 def _component(word: str, k: int) -> int:
@@ -112,6 +127,14 @@ def of_components(mixture: Mixture, chosen: dict[str, list[int]], place: dict[st
         return probabilities
 
     return columns
+
+
+def alone(mixture: Mixture) -> Mixture:
+    """The components of the members: a background is of all else, whose place a field takes."""
+    if mixture.background is None:
+        return mixture
+    say("the background of MODEL is left out: the field takes its place")
+    return mixture.with_(background=None)
 
 
 def in_the_order_of(member: Mixture, field: Mixture) -> Mixture:
