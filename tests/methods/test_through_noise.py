@@ -139,3 +139,36 @@ def test_a_fit_behind_noise_resumes_to_the_bit(tmp_path):
     assert len(whole.history) > 20
     np.testing.assert_array_equal(resumed.mixture.means, whole.mixture.means)
     np.testing.assert_array_equal(resumed.mixture.covariances, whole.mixture.covariances)
+
+
+def test_what_no_row_that_was_looked_at_sees_keeps_its_width():
+    """The origin of a chart is the mixture that it is around, whatever few rows see of it: widths grew by 1e146."""
+    batch = rows(0.5, 0, 500)
+    blind = Batch.from_arrays(np.column_stack([batch.x[0], np.full(500, np.nan)]), np.full(2, 0.25))
+    same_way = Batch.from_arrays(batch.x[0][:, None], np.array([0.25]), projection=np.array([[[1.0, 1.0]]]))
+    for some in (blind, same_way):
+        chart, _ = chart_at(TRUTH, some)
+        there = chart.state(torch.zeros(chart.size, dtype=torch.float64), Fixed(), 0.0)
+        np.testing.assert_allclose(there.covariances, TRUTH.covariances, rtol=1e-12, atol=1e-12)
+        assert chart.shape.condition < 1e6
+
+
+@pytest.mark.parametrize("seen", [1, 5, 40])
+def test_a_coordinate_that_few_rows_show_is_fitted_as_well_as_by_plain_em(seen):
+    """Fits ended at variances of 1e290, 1,000 nats below where they had been, and called that converged."""
+    rng = np.random.default_rng(seen)
+    X = rng.normal(2.0, 1.0, size=(20_000, 2))
+    X[seen:, 1] = np.nan
+    found, plain = (xd.fit(X, 1, error=np.full(2, 0.5), method=xd.EM(accelerate=fast)) for fast in (True, False))
+    assert found.converged
+    assert found.loglik >= plain.loglik - 0.1 / len(X)
+    assert found.mixture.covariances[0, 1, 1] < 10
+
+
+def test_a_direction_that_no_row_shows_is_left_alone():
+    """Rows that all show the sum of two coordinates say nothing of their difference."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(0.0, np.sqrt(2.0 + 0.09), size=(2000, 1))
+    found = xd.fit(x, 1, error=np.array([0.3]), projection=np.array([[[1.0, 1.0]]])).mixture
+    assert found.covariances[0].sum() == pytest.approx(2.0, rel=0.1)
+    assert np.abs(found.covariances).max() < 10

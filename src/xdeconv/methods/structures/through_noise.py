@@ -25,7 +25,8 @@ Sight = Callable[[Tensor], Tensor]
 """From covariances (k, d, d) to the mean information of a row on each mean (k, d, d): V^-1 without noise."""
 FAINT = 1e-4  # of all rows: what is known of a number at least, so that a standard error is no longer than steps can be
 LEAST = 1e-7  # of a variance as rows see it: no width becomes smaller, so that covariances stay positive definite
-
+UNSEEN = 1e-14  # of what complete data would tell: with less, none of the rows that were looked at sees an axis
+RARELY = 2.0**-8  # of the rows, about one of those that were looked at: how many may see such an axis all the same
 VANISHED = 0.1  # of a width at the anchor
 
 
@@ -116,11 +117,15 @@ class ThroughNoise(Coordinates):
 
 
 def _axes(L: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
-    """Shares (k, d), the largest first, and the units A = B / sqrt(s) (k, d, d) of their axes; NaN where L is."""
+    """Shares (k, d), axes that rows see best first, and their units A = B / sqrt(s) (k, d, d); NaN where L is.
+
+    An axis that no row sees has no units of its own: those of a share of 0 were 1e150 times its width.
+    """
     inside = L.mT @ seen @ L
     sound = inside.isfinite().all(2, keepdim=True).all(1, keepdim=True)
     share, turn = torch.linalg.eigh(torch.where(sound, inside, 0.0).cpu())
-    share, turn = share.flip(-1).clamp(min=1e-300).to(L.device), turn.flip(-1).to(L.device)
+    share = torch.where(share < UNSEEN, RARELY, share)
+    share, turn = share.flip(-1).to(L.device), turn.flip(-1).to(L.device)
     units = L @ turn / share.sqrt()[:, None, :]
     return share, torch.where(sound, units, torch.nan)
 
