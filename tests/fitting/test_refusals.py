@@ -186,6 +186,45 @@ def test_a_column_with_nothing_observed_is_refused_by_name():
     assert xd.fit(empty, mixture=MIXTURE, noise=S, epochs=1).mixture.k == 2  # what is known of it is in the mixture
 
 
+class Streamed(xd.Source):
+    """Rows of a user's own source."""
+
+    rows, dim = 80, 2
+
+    def __init__(self, values):
+        self.values = values
+
+    def batches(self, epoch, *, rank=0, world=1):
+        yield xd.Batch.from_arrays(self.values[rank::world], error=[0.5, 0.5])
+
+
+def test_a_column_that_only_rows_held_out_show_is_refused():
+    """A mean of 0 and a variance of 0.01 were made up for it, without a word."""
+    once = np.column_stack([X[:, 0], np.where(np.arange(80) == 7, 1.0, np.nan)])
+    held = next(s for s in range(99) if xd.data.as_source(once).split(0.3, s)[0].batch.x[1].isnan().all())
+    what = "column 1 has no observed value in any row that is not held out: leave it out"
+    with pytest.raises(ValueError, match=what):
+        xd.fit(once, 1, validation=0.3, seed=held, epochs=2)
+    assert xd.fit(once, 1, validation=0.3, seed=held, epochs=2, mixture=xd.fit(once, 1, epochs=2).mixture)
+    assert xd.fit(once, 1, validation=X, seed=held, epochs=2).mixture.means[0, 1] == pytest.approx(1.0)
+
+
+def test_a_column_that_no_row_of_a_source_of_ones_own_shows_is_refused():
+    empty = np.column_stack([X[:, 0], np.full(80, np.nan)])
+    once = np.column_stack([X[:, 0], np.where(np.arange(80) == 7, 1.0, np.nan)])
+    for more in ({}, {"method": "minibatch-em", "batch_rows": 20}, {"standardize": False}):
+        with pytest.raises(ValueError, match="column 1 has no observed value in any row: leave it out"):
+            xd.fit(Streamed(empty), 1, epochs=2, **more)
+    assert xd.fit(Streamed(empty), mixture=MIXTURE, epochs=1).mixture.k == 2
+    said = set()
+    for seed in range(12):
+        try:
+            said.add(float(xd.fit(Streamed(once), 1, epochs=1, validation=0.3, seed=seed).mixture.means[0, 1].round(6)))
+        except ValueError as problem:
+            said.add(str(problem))
+    assert said == {1.0, "column 1 has no observed value in any row that is not held out: leave it out"}
+
+
 @pytest.mark.parametrize("study", [xd.errors, xd.check, xd.bootstrap])
 def test_studies_ask_for_a_mixture(study):
     for wrong in ("model.safetensors", X):

@@ -169,6 +169,30 @@ def test_a_column_that_is_all_missing(path):
     assert right.history[0].loglik == pytest.approx(result.loglik, rel=1e-9)
 
 
+@pytest.mark.parametrize("memory", [True, False])
+def test_a_column_that_only_rows_show_that_do_not_count(path, memory):
+    """Rows without weight, and rows that are dropped: a mean of 0 was made up for it."""
+    y, weight, error = np.full(N, np.nan), np.ones(N), np.full(N, 0.1)
+    y[3], weight[3] = 1.0, 0.0
+    pq.write_table(pa.table({**COLUMNS, "y": y, "w": weight}), path)
+    with pytest.raises(ValueError, match=r"y has no observed value in any row of .*rows\.parquet with weight: leave"):
+        xd.fit(xd.open(path, ["x", "y"], weight="w", memory=memory), 1, epochs=2)
+    error[3] = -1.0
+    pq.write_table(pa.table({**COLUMNS, "y": y, "y_error": error}), path)
+    with pytest.raises(ValueError, match=r"y has no observed value in any row of .*rows\.parquet: leave it out"):
+        xd.fit(xd.open(path, ["x", "y"], bad_rows="drop", memory=memory), 1, epochs=2)
+
+
+@pytest.mark.parametrize("memory", [None, True, False])
+def test_a_value_that_is_not_defined_is_refused_in_every_row_group(path, memory):
+    """Rows held in memory were looked at in the first row group, however many there were."""
+    x = np.abs(COLUMNS["x"]) + 1.0
+    x[N - 3] = -1.0
+    pq.write_table(pa.table({**COLUMNS, "x": x}), path, row_group_size=N // 4)
+    with pytest.raises(ValueError, match=rf"row {N - 3} in row group 3: bright is not defined"):
+        xd.fit(xd.open(path, ["bright", "y"], derive={"bright": "log10(x)"}, memory=memory), 1, epochs=2)
+
+
 @pytest.mark.slow
 def test_null_identifiers_stay_null(path, tmp_path):
     ids = pa.array([None if i % 7 == 0 else 2**62 + i for i in range(N)], pa.int64())

@@ -16,6 +16,7 @@ import torch
 
 from ..rows.batch import Batch
 from ..rows.tables import Inexact
+from ..rows.unobserved import among
 from .assembling import Assembled, assemble, blank
 from .bad_rows import bad_rows, undefined
 from .blocks import Block, Part, gathered, join
@@ -167,8 +168,8 @@ class Reader:
         return good, self._assembled(good, place, False) if fewer else made
 
     def _judged(self, blocks: Blocks, made: Assembled) -> list[Block]:
+        """The blocks without bad rows, of which ``made`` has the rows and no others."""
         known = (*self.recipe.features, *self.recipe.columns)
-        self.tally.watch(self.key, self.recipe.features, known, made.spans)
         good: list[Block] = []
         start = 0
         for block in blocks:
@@ -176,7 +177,17 @@ class Reader:
             doubtful = made.doubtful[rows].any() or undefined(self.recipe, block.columns, made.x[:, rows])
             good.append(block if block.checked else self._checked(block, bool(doubtful)))
             start += block.n
+        self.tally.watch(self.key, self.recipe.features, known, made.spans, self._shown(blocks, good, made))
         return good
+
+    def _shown(self, blocks: Blocks, good: Blocks, made: Assembled) -> Array:
+        """Which features have a value in some row that counts: rows that are bad or have no weight do not."""
+        if self.recipe.weight is None and all(left.n == block.n for left, block in zip(good, blocks, strict=True)):
+            return made.spans[:, 0] <= made.spans[:, 1]
+        counts = [np.isin(b.position, left.position) for b, left in zip(blocks, good, strict=True)]
+        if (name := self.recipe.weight) is not None:
+            counts = [rows & (floats(b.columns[name], name) > 0) for b, rows in zip(blocks, counts, strict=True)]
+        return np.asarray((~np.isnan(made.x) & np.concatenate(counts)).any(axis=1))
 
     def _checked(self, block: Block, doubtful: bool) -> Block:
         """A block without its bad rows, or an error that names the first of them."""
@@ -208,8 +219,9 @@ class Reader:
         empty = [name for name, seen in zip(self.recipe.features, self.tally.observed[self.key], strict=True)
                  if not seen and name not in views]  # fmt: skip
         if empty:
-            raise ValueError(f"{empty[0]} has no observed value in any row of {self.table.name}"
-                             + (f" where {self.where.text}" if self.where else "") + ": leave it out")  # fmt: skip
+            rows = f"any row of {self.table.name}" + (f" where {self.where.text}" if self.where else "")
+            which = among(rows, self.recipe.weight is not None, self.part is not None or self.pieces is not None)
+            raise ValueError(f"{empty[0]} has no observed value in {which}: leave it out")
 
     # Batches
 
@@ -268,11 +280,10 @@ class Reader:
         """The rows of a block, checked, in their place in a room for all rows, as a batch that is a view of it."""
         frame = self.place.frame if self.place else None
         made = self._assemble([block], frame, room, start, not block.checked)
+        own = replace(made, x=made.x[:, start : start + block.n], noise=_rows(made, start, block.n))
         if not block.checked:
-            self._judged([block], made)
-        return self.made(
-            [block], replace(made, x=made.x[:, start : start + block.n], noise=_rows(made, start, block.n))
-        )
+            self._judged([block], own)
+        return self.made([block], own)
 
     def whole(self, room: tuple[Array, Array], parts: Sequence[Batch]) -> Batch:
         """All rows of a room that was filled by parts."""

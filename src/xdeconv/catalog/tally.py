@@ -25,7 +25,7 @@ class Tally:
     rows      of each source that was counted
     checked   by (piece, part, first row, rows) of every block that was looked at: the places of its bad rows
     skipped   damaged parts that were left out
-    observed  of each source, which features have a value in some row
+    observed  of each source, which features have a value in some row that counts
     samples   of each source that was surveyed, the rows that samples come from, if there are any
     weights   of each source that was surveyed, its weight and how many rows have nothing observed
     """
@@ -51,11 +51,11 @@ class Tally:
             self.said.add(text)
             log.warning(text)
 
-    def watch(self, key: Key, labels: Sequence[str], known: Sequence[str], spans: Array) -> None:
-        """Features that were observed; plain ra that wraps, and rows near a pole."""
-        seen = spans[:, 0] <= spans[:, 1]
-        self.observed[key] = self.observed.get(key, False) | seen
-        for name, (low, high) in [(n, s) for n, s, there in zip(labels, spans, seen, strict=True) if there]:
+    def watch(self, key: Key, labels: Sequence[str], known: Sequence[str], spans: Array, shown: Array) -> None:
+        """Features that rows which count have shown; plain ra that wraps, and rows near a pole."""
+        self.observed[key] = self.observed.get(key, False) | shown
+        there = spans[:, 0] <= spans[:, 1]
+        for name, (low, high) in [(n, s) for n, s, seen in zip(labels, spans, there, strict=True) if seen]:
             position, longitude = _on_sky(name, tuple(known))
             if longitude:
                 self._longitude(name, low, high)

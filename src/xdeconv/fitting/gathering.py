@@ -59,7 +59,7 @@ def gathered(
     data, inflation = grouped_data(data, inflation, mixture)
     if isinstance(data, Source):
         data.look_around(split=isinstance(validation, Real))
-    source = SurveyedSource.of(as_source(data, hold, **arrays))
+    source = SurveyedSource.of(as_source(data, hold, **arrays), blind=mixture is not None)
     facts = remembered(data if isinstance(data, (Source, Batch)) else source)
     if source.rows == 0:
         raise ValueError("there are no rows to fit")
@@ -76,6 +76,9 @@ def gathered(
                          "them as inflate= of xd.open")  # fmt: skip
     refuse_all_rejected(kept, source, labels)
     source, held_out = hold_out(source, validation, seed)
+    blind = mixture is not None or (isinstance(data, CatalogSource) and data.keep_empty)
+    if isinstance(source, ArraySource) and isinstance(validation, Real) and not blind:
+        refuse_unobserved(source.batch, known, part=True)
     source.look_around()
     held_out = held_out_grouped(held_out_beside(held_out, beside), wider)
     refuse_all_rejected(kept, None if isinstance(validation, Real) else held_out, labels)

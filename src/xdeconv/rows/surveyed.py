@@ -13,6 +13,7 @@ from torch import Tensor
 from .batch import Batch, concatenate, packed_size
 from .cutting import permutation, thinned
 from .data import Source, View
+from .unobserved import refuse_unobserved, shown
 
 SURVEY_ROWS = 1 << 17  # of the largest sample that comes from the reserve
 LEAST, MOST = 2.4, 4.0  # times as many rows the reserve may have, at least and at most
@@ -34,11 +35,16 @@ def reserve_share(numbers: int, rows: int | None) -> float:
 
 
 class Survey:
-    """One pass over a source, made when something of it is first asked."""
+    """One pass over a source, made when something of it is first asked.
 
-    def __init__(self, source: Source) -> None:
-        self.source = source
+    Rows that never show a coordinate are refused unless they are a fit's that has a mixture to begin with, ``blind``;
+    of a ``part`` others are held out.
+    """
+
+    def __init__(self, source: Source, blind: bool = True, part: bool = False) -> None:
+        self.source, self.blind, self.part = source, blind, part
         self.weight, self.empty = 0.0, 0.0
+        self.shown = torch.zeros(source.dim, dtype=torch.bool)
 
     @cached_property
     def reserve(self) -> Batch:
@@ -49,11 +55,14 @@ class Survey:
         kept = [batch for batch in thinned(passed, SEED, 0.0, share) if batch.n]
         if not kept:
             raise ValueError(f"{type(self.source).__name__} has no rows")
+        if not self.blind:
+            refuse_unobserved(kept[0], self.source.labels, self.part, self.shown)
         return concatenate(kept)
 
     def _weigh(self, batch: Batch) -> Batch:
         self.weight += float(batch.total_weight())
         self.empty += float(batch.x.isnan().all(0).sum()) if batch.missing else 0.0
+        self.shown |= shown(batch)
         return batch
 
     @property
@@ -70,9 +79,9 @@ class SurveyedSource(View):
     frame: Frame | None = None
 
     @classmethod
-    def of(cls, source: Source) -> Source:
+    def of(cls, source: Source, blind: bool = True, part: bool = False) -> Source:
         """The source as it is, where a sample costs no pass, or surveyed."""
-        return source if source.cheap_samples or source.remote else cls(source, Survey(source))
+        return source if source.cheap_samples or source.remote else cls(source, Survey(source, blind, part))
 
     @property
     def cheap_samples(self) -> bool:
@@ -101,7 +110,7 @@ class SurveyedSource(View):
     def split(self, fraction: float, seed: int) -> tuple[Source, Source]:
         """Rows to fit, which have a survey of their own, and rows to hold out."""
         train, held = self.source.split(fraction, seed)
-        return SurveyedSource.of(train), held
+        return SurveyedSource.of(train, self.survey.blind, part=True), held
 
     def standardized(self, shift: Tensor, scale: Tensor, device: torch.device, dtype: torch.dtype) -> Source:
         """The rows in the latent coordinates (v - shift) / scale, in their own way."""
