@@ -748,6 +748,35 @@ def test_a_column_of_several_numbers_is_said_with_its_file(tmp_path):
         values(tmp_path / "a.fits")
 
 
+@pytest.mark.parametrize("card", ["TSCAL1", "TZERO1"])
+def test_a_scaled_whole_number_that_a_float_would_change_is_refused(tmp_path, card):
+    """2^53 + 1 with TZERO 1 was read as 2^53."""
+    raw = np.array([7, 2**53 + 1, 2**53 + 1], ">i8")
+    table = fits.BinTableHDU.from_columns([fits.Column("x", "K", array=raw, null=7)])
+    table.header[card] = {"TSCAL1": 2.0, "TZERO1": 1.0}[card]
+    table.writeto(tmp_path / "a.fits")
+    with pytest.raises(ValueError, match=r"a.fits, row 1: column x has the whole number 9007199254740993"):
+        values(tmp_path / "a.fits")
+
+
+@pytest.mark.parametrize("null", ["---", "  ---", None])
+def test_nulls_of_ascii_tables_in_fits_are_missing(tmp_path, null):
+    """Whole numbers that were null or blank were read as 0."""
+    path = tmp_path / "a.fits"
+    columns = [fits.Column(name, kind, array=np.arange(1, 4)) for name, kind in (("x", "I6"), ("y", "F6.1"))]
+    fits.TableHDU.from_columns(columns).writeto(path)
+    whole = bytearray(path.read_bytes())
+    with fits.open(path) as file:
+        start, width = file[1].fileinfo()["datLoc"], file[1].header["NAXIS1"]
+    whole[start + width : start + 2 * width] = ((null or "").ljust(6) + (null or "").ljust(width - 6)).encode()
+    if null is not None:
+        end = whole.index(b"END     ", whole.index(b"XTENSION"))
+        cards = b"".join(f"TNULL{i}  = '{null}'".encode().ljust(80) for i in (1, 2)) + b"END".ljust(80)
+        whole[end : end + len(cards)] = cards
+    path.write_bytes(bytes(whole))
+    np.testing.assert_array_equal(values(path, ["x", "y"]), [[1, np.nan, 3], [1, np.nan, 3]])
+
+
 def test_floats_of_more_than_64_bits_are_numbers(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.arange(3, dtype=np.longdouble))
     np.testing.assert_array_equal(values(tmp_path / "a.npz"), [[0.0, 1.0, 2.0]])

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...rows.tables import Inexact
+from ...rows.tables import Inexact, exact_floats
 from .several import Description, SeveralFiles, equal_pieces
 from .table import BLOCK_ROWS, Piece, ReadError, need, record_batch
 
@@ -206,9 +206,9 @@ def _ascii(path: str, offset: int) -> Any:
 def _values(rows: Any, layout: Layout, name: str) -> np.ndarray:
     """A column as it is meant: scaled, and masked where it is null."""
     column = layout.columns[name]
-    values = np.asarray(rows[name])
     if layout.text:
-        return values
+        return _of_text(rows, name, column)
+    values = np.asarray(rows[name])
     code = str(column.format).lstrip("0123456789")[:1]
     if values.ndim != 1 or code not in "LA" + INTEGERS + FLOATS:
         why = f"has the format {column.format}, which is not one number or text in each row"
@@ -218,16 +218,26 @@ def _values(rows: Any, layout: Layout, name: str) -> np.ndarray:
     if code == "L":
         return np.ma.array(values.view("u1") == ord("T"), mask=values.view("u1") == 0)
     null = values == int(column.null) if code in INTEGERS and column.null not in (None, "") else None
-    scaled = _scaled(values, column.bscale or 1, column.bzero or 0, code)
+    known = values if null is None else np.where(null, 0, values)
+    scaled = _scaled(known, column.bscale or 1, column.bzero or 0, code, name)
     return scaled if null is None else np.ma.array(scaled, mask=null)
 
 
-def _scaled(values: np.ndarray, scale: float, zero: float, code: str) -> np.ndarray:
-    """TSCAL and TZERO; whole numbers stay so where only their sign is moved."""
+def _of_text(rows: Any, name: str, column: Any) -> np.ndarray:
+    """A column of an ASCII table, masked where it is null or blank: of whole numbers, astropy makes both 0."""
+    values = np.asarray(rows[name])
+    if values.dtype.kind in "SU":
+        return values
+    written = np.char.strip(rows.view(np.ndarray)[name])
+    return np.ma.array(values, mask=(written == b"") | (written == str(column.null or "").strip().encode()))
+
+
+def _scaled(values: np.ndarray, scale: float, zero: float, code: str, name: str) -> np.ndarray:
+    """TSCAL and TZERO; whole numbers stay so where only their sign is moved, and else must fit into a float."""
     if scale == 1 and zero == 0:
         return values
     if scale == 1 and code == "K" and zero == 2**63:
         return values.astype("i8").view("u8") ^ np.uint64(1 << 63)
     if scale == 1 and code in "BIJ" and float(zero).is_integer() and abs(zero) <= 2**32:
         return values.astype("i8") + int(zero)
-    return values.astype(float) * scale + zero
+    return exact_floats(values, f"column {name}") * scale + zero
