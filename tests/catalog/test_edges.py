@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from astropy.io import fits
 from astropy.table import MaskedColumn, QTable, Table
+from astropy.units import Unit
 
 import xdeconv as xd
 from xdeconv.catalog._open import open as open_catalog
@@ -28,6 +29,7 @@ from xdeconv.catalog.readers import ReadError, open_table, rows_of
 from xdeconv.catalog.readers.lengths import batch_lengths
 from xdeconv.catalog.readers.text import read_header
 from xdeconv.rows.batch import Batch
+from xdeconv.rows.units import factor
 
 EXACT = dict.fromkeys("xyz")
 
@@ -156,6 +158,25 @@ def test_units_of_every_file_count(kind, tmp_path):
     WRITERS[kind](tmp_path / f"c.{kind}", "km", np.array([3.0]))
     with pytest.raises(ReadError, match=rf"c\.{kind}: x is in 'km' here and in 'mas' in other files"):
         values(files)
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_units_of_files_behind_one_that_says_none_count(kind, tmp_path):
+    """Of text files, those of the first alone were looked at: mas and arcsec stood beside each other."""
+    for name, unit, x in (("a", "", [1.0, 2.0]), ("b", "mas", [3.0]), ("c", "arcsec", [4.0])):
+        WRITERS[kind](tmp_path / f"{name}.{kind}", unit, np.array(x))
+    with pytest.warns(UserWarning, match=rf"a\.{kind} does not say the units of x, as other files do"):
+        source = xd.open(str(tmp_path / f"*.{kind}"), ["x"], error={"x": None})
+    assert source.units == ("mas",)
+    assert np.allclose(source.load().batch.x, [[1, 2, 3, 4000]])
+
+
+def test_a_parsec_has_a_thousand_milliparsecs_and_a_millionth_of_a_megaparsec():
+    """Both were called mpc, and a milliparsec was a megaparsec."""
+    assert factor("mpc", "pc", "x") == pytest.approx(1e-3)
+    assert factor("Mpc", "pc", "x") == pytest.approx(1e6)
+    astropy = {name: float(Unit(name).to(Unit("kpc"))) for name in ("pc", "mpc", "Mpc")}
+    assert {name: factor(name, "kpc", "x") for name in astropy} == pytest.approx(astropy)
 
 
 @pytest.mark.filterwarnings("ignore:.*does not say the units of x")

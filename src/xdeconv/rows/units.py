@@ -9,7 +9,7 @@ _FAMILIES: tuple[dict[str, float], ...] = (
      "rad": 180 / math.pi},
     {"deg/yr": 3.6e6, "arcsec/yr": 1e3, "mas/yr": 1.0, "uas/yr": 1e-3},
     {"mag": 1.0, "mmag": 1e-3},
-    {"kpc": 1.0, "pc": 1e-3, "mpc": 1e3},
+    {"kpc": 1.0, "pc": 1e-3, "Mpc": 1e3, "mpc": 1e-6},
     {"km/s": 1.0, "m/s": 1e-3},
 )  # fmt: skip
 ANGLES = frozenset(_FAMILIES[0])

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...rows.tables import EXACT
-from .table import BLOCK_ROWS, Piece, ReadError, Table, refuse_to_blame
+from .several import Description, SeveralFiles
+from .table import BLOCK_ROWS, Piece, ReadError, refuse_to_blame
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,23 +45,14 @@ class Header:
 
 
 @dataclass(frozen=True)
-class TextTable(Table):
+class TextTable(SeveralFiles):
     """Rows of text; the number of rows is known only after reading."""
 
-    name: str
-    columns: tuple[str, ...]
-    units: Mapping[str, str]
-    pieces: tuple[Piece, ...]
-
-    @classmethod
-    def open(cls, name: str, paths: Sequence[Path]) -> TextTable:
-        """Read the header of the first file."""
-        header = read_header(str(paths[0]))
-        return cls(name, header.columns, header.units, tuple(Piece(str(path)) for path in paths))
-
-    def file_units(self, file: str) -> Mapping[str, str]:
-        """Units in the header of a file."""
-        return read_header(file).units
+    @staticmethod
+    def described(path: Path) -> Description:
+        """What the header says."""
+        header = read_header(str(path))
+        return Description(header.columns, header.units, [Piece(str(path))])
 
     def read(self, piece: Piece, columns: Sequence[str], floats: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
         """The blocks of a file."""
