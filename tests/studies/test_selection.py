@@ -466,3 +466,29 @@ def test_log_densities_of_pandas_are_paired_with_the_rows_by_their_index():
     table, density = pd.DataFrame(X, columns=["x", "y"]), pd.Series(X[:, 0] - 4.0)
     straight, turned = (select(table, [1], "bic", background=one) for one in (density, density[::-1]))
     assert turned.table[0].score == straight.table[0].score
+
+
+# Rows as a fit takes them
+
+
+def test_tables_and_files_are_taken_as_a_fit_takes_them(tmp_path):
+    import pandas as pd
+
+    rng = np.random.default_rng(3)
+    error = rng.uniform(0.5, 2.0, size=(300, 2))
+    X = rng.normal(size=(300, 2)) + error * rng.normal(size=(300, 2))
+    table = pd.DataFrame({"y": X[:, 1], "y_error": error[:, 1], "x": X[:, 0], "x_error": error[:, 0], "name": "star"})
+    table.to_parquet(tmp_path / "rows.parquet")
+    right = select(X, [1, 2], "bic", error=error)
+    for rows in (table, tmp_path / "rows.parquet", str(tmp_path / "rows.parquet")):
+        found = select(rows, [1, 2], "bic", columns=["x", "y"])
+        assert [r.score for r in found.table] == pytest.approx([r.score for r in right.table], rel=1e-12)
+    held = select(table[:200], [1], columns=["x", "y"], validation=table[200:])
+    apart = select(X[:200], [1], error=error[:200], validation={"X": X[200:], "error": error[200:]})
+    assert held.table[0].score == pytest.approx(apart.table[0].score, rel=1e-12)
+    with pytest.warns(xd.NoNoiseWarning, match="found for x in pandas table"):
+        select(table[["x"]], [1], "bic", columns=["x"])
+    with pytest.raises(ValueError, match="name the columns to fit"):
+        select(tmp_path / "rows.parquet", [1])
+    with pytest.raises(ValueError, match=r"columns=\['x'\] are of a table or a file, and a CatalogSource has its own"):
+        select(xd.open(table, ["x", "y"]), [1], columns=["x"])

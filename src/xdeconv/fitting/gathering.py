@@ -53,9 +53,9 @@ def gathered(
     background, inflation = tabular.aligned(background, data, "background"), paired(inflation, data)
     if columns is None and mixture is not None and _knows(mixture, data, arrays):
         data = Asked(mixture.d, mixture.labels, mixture.units, mixture.meta or {}).rows(data, {}, fitted=True)
-    elif columns is not None or is_path(data):
-        data = _opened(data, columns, arrays)
-    validation = _opened_alike(validation, data)
+    else:
+        data = opened(data, columns, arrays, stacklevel=5)
+    validation = opened_alike(validation, data, stacklevel=5)
     data, inflation = grouped_data(data, inflation, mixture)
     if isinstance(data, Source):
         data.look_around(split=isinstance(validation, Real))
@@ -135,7 +135,7 @@ def _knows(mixture: Mixture, data: Any, arrays: Mapping[str, Any]) -> bool:
     return OPEN in (mixture.meta or {}) and not said and (is_path(data) or tabular.names(data) is not None)
 
 
-def _opened_alike(validation: Any, data: Any) -> Any:
+def opened_alike(validation: Any, data: Any, stacklevel: int) -> Any:
     """Rows held out of a catalogue, a table or a file: read as those to fit are."""
     arrays = isinstance(validation, Mapping) and "X" in validation
     table = is_path(validation) or (tabular.names(validation) is not None and not arrays)
@@ -143,16 +143,25 @@ def _opened_alike(validation: Any, data: Any) -> Any:
         return validation
     said = data.opening()
     source = open_source(validation, **remembering.arguments(said, data.labels), weight=said.get("weight"))
-    warn_of_guesses(source, stacklevel=5)
+    warn_of_guesses(source, stacklevel)
     return source
 
 
-def _opened(data: Any, columns: Sequence[str] | None, arrays: Mapping[str, Any]) -> Source:
-    """A catalogue, in which errors and weights are found by name; warnings name the line that called fit."""
+def opened(data: Any, columns: Sequence[str] | None, arrays: Mapping[str, Any], stacklevel: int) -> Any:
+    """A file, or a table of which columns are named, as a catalogue that finds errors by name; all else as it is.
+
+    Warnings name the line that is ``stacklevel`` calls away.
+    """
+    if columns is None and not is_path(data):
+        return data
+    if isinstance(data, (Batch, Source)):
+        kind = type(data).__name__
+        raise ValueError(f"columns={list(columns or ())} are of a table or a file, and a {kind} has its own: name them "
+                         "in xd.open, or leave them out")  # fmt: skip
     given = [name for name, value in arrays.items() if value is not None]
     if given:
         raise ValueError(f"a table's errors are found by name: {', '.join(given)} cannot be given beside columns=. "
-                         f"To say it otherwise, fit xd.open(data, columns, {given[0]}=...)")  # fmt: skip
+                         f"To say it otherwise, give xd.open(data, columns, {given[0]}=...)")  # fmt: skip
     source = open_source(data, columns)
-    warn_of_guesses(source, stacklevel=5)
+    warn_of_guesses(source, stacklevel)
     return source

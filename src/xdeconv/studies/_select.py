@@ -26,6 +26,7 @@ from ..fitting.choosing.trials import (
     usual_rule,
 )
 from ..fitting.choosing.walking import ladder
+from ..fitting.gathering import opened, opened_alike
 from ..methods import described
 from ..mixture.background import Background
 from ..mixture.selections.given import as_selecting
@@ -156,6 +157,7 @@ def select(
     components: Iterable[int] | None = None,
     criterion: Criterion | None = None,
     *,
+    columns: Sequence[str] | None = None,
     noise: Any = None,
     error: Any = None,
     projection: Any = None,
@@ -173,14 +175,16 @@ def select(
 
     Parameters
     ----------
-    data : array-like (n, p), table, Batch or Source
-        Noisy rows; NaN is missing.
+    data : array-like (n, p), table, path, Batch or Source
+        Noisy rows; NaN is missing. With ``columns``, anything that :func:`xdeconv.open` reads.
     components : iterable of int, optional
         Numbers of components to try; by default 1 to 64, or as many as the rows may bear: first in steps, then
         halfway to the best and halfway again.
     criterion : str, optional
         held-out (rows that no fit sees), cv (cross-validation), bic or aic; by default cv for fewer than 100,000 rows
         in memory and where ``folds`` says so, else held-out.
+    columns : sequence of str, optional
+        The features of a table, whose errors and correlations are found by name.
     noise : array-like, optional
         Variances (n, p) or covariances (n, p, p) of the rows; (p,) or (1, p, p) when all rows share them.
     error : array-like, optional
@@ -223,9 +227,12 @@ def select(
     """
     sizes = None if components is None else _sizes(components)
     options = _paired(options, data)
+    arrays = {"noise": noise, "error": error, "projection": projection, "weight": weight}
+    data = opened(data, columns, arrays, stacklevel=4)
+    validation = opened_alike(validation, data, stacklevel=4)
     data, wider = grouped_data(data, options.get("inflation"), None)
     options = options if wider is None else {**options, "inflation": wider}
-    source = as_source(data, noise=noise, error=error, projection=projection, weight=weight)
+    source = as_source(data, **arrays)
     source, options = _with_groups(*_with_densities(source, options))
     if criterion is None:
         criterion = "held-out" if validation is not None else "cv" if folds is not None else usual_criterion(source)
