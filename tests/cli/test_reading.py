@@ -104,6 +104,27 @@ def test_a_store_remembers_the_options(here, call):
     assert "name the columns" in err
 
 
+def test_a_store_of_the_command_remembers_zero_points_factors_and_weights(here, call):
+    more = ("--offset", "x=0.1 * p0", "--inflate", "y=2", "--weight", "r_x_y")
+    table = pq.read_table("rows.parquet")
+    table = table.set_column(table.column_names.index("r_x_y"), "r_x_y", [np.linspace(0.1, 0.9, ROWS)])
+    pq.write_table(table, "rows.parquet")
+    assert call("prepare", "rows.parquet", "store", "-c", "x,y", "--error-pattern", "sd_{name}", *more)[0] == 0
+    right = xd.open("rows.parquet", ["x", "y"], error_pattern="sd_{name}", offset={"x": "0.1 * p0"}, inflate={"y": 2.0},
+                    weight="r_x_y")  # fmt: skip
+    assert xd.open("store").recipe == right.recipe
+
+
+def test_what_looks_like_an_error_is_offered_where_none_was_found(here, call):
+    code, _, err = call(*FIT[:4], "-k", "1", "-o", "m.safetensors")
+    assert code == 1
+    assert "no errors were found for x, y: name them, such as --error x=COLUMN or =NUMBER, or say" in err
+    table = pq.read_table("rows.parquet").rename_columns(["x", "y", "sigma_x", "ivar_y", "r", "p0", "p1"])
+    pq.write_table(table, "rows.parquet")
+    err = call(*FIT[:4], "-k", "1", "-o", "m.safetensors")[2]
+    assert "such as --error x=sigma_x --error 'y=1 / sqrt(ivar_y)', or say that its values are exact" in err
+
+
 def test_the_command_knows_all_that_a_model_may_remember():
     said = set(inspect.signature(xd.open).parameters) - {
         "data",

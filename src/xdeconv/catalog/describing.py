@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from shlex import quote
 
 from ..system.functions import named
 from ..system.text import printable
-from .likely import likely_error
+from .likely import offered
 from .readers import Table
 from .recipe import Recipe
 from .transforms import Hook
@@ -18,8 +17,7 @@ def unexplained(recipe: Recipe, table: Table) -> str | None:
     names = recipe.unexplained
     if not names:
         return None
-    likely = {name: formula for name in names if (formula := likely_error(name, table.columns))}
-    options = " ".join(f"--error {quote(f'{name}={formula}')}" for name, formula in likely.items())
+    likely, options = offered(names, table.columns)
     such = f", perhaps error={likely} or {options}" if likely else ""
     return (
         f"no error column was found for {', '.join(names)} in {table.name}: the values are taken as exact. If that is "

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from shlex import quote
 
 _WORD = re.compile(r"errors?|err[12]?|sigmas?|sig|uncert(?:ainty)?|unc|stderr|ivar|(?<![^_])e_")
 
@@ -18,6 +19,12 @@ def likely_error(name: str, columns: Iterable[str]) -> str | None:
     wanted, others = _plain(name), (column for column in columns if column != name)
     found = ((column, _without_words(column).get(wanted)) for column in others)
     return next((_formula(column, word) for column, word in found if word is not None), None)
+
+
+def offered(names: Iterable[str], columns: Collection[str]) -> tuple[dict[str, str], str]:
+    """Formulas for the errors of columns, where any look like them, and the options of the command that say so."""
+    found = {name: formula for name in names if (formula := likely_error(name, columns))}
+    return found, " ".join(f"--error {quote(f'{name}={formula}')}" for name, formula in found.items())
 
 
 def _plain(name: str) -> str:

@@ -186,17 +186,23 @@ def open_data(
     source = open_source(
         list(data), where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files, memory=memory, **arguments
     )
-    refuse_no_noise([name for name in source.unexplained if name not in exact])
+    refuse_no_noise([name for name in source.unexplained if name not in exact], source.table.columns)
     return source
 
 
-def refuse_no_noise(names: Sequence[str]) -> None:
-    """Refuse features for which no error was found and of which nobody said that their values are exact."""
+def refuse_no_noise(names: Sequence[str], columns: Collection[str] = ()) -> None:
+    """Refuse features for which no error was found and of which nobody said that their values are exact.
+
+    Of ``columns`` those that look like their errors are offered.
+    """
     if names:
-        example = names[0]
+        from ..catalog.likely import offered
+
+        example, likely = names[0], offered(names, columns)[1]
         raise ValueError(
-            f"no errors were found for {', '.join(names)}: name them, such as --error {example}=COLUMN or =NUMBER, "
-            f"or say that its values are exact with --error {example}=none"
+            f"no errors were found for {', '.join(names)}: name them, such as "
+            + (likely or f"--error {example}=COLUMN or =NUMBER")
+            + f", or say that its values are exact with --error {example}=none"
         )
 
 

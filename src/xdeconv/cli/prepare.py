@@ -28,6 +28,9 @@ def prepare(
     correlation_pattern: options.CorrelationPattern = None,
     log_prior: options.LogPrior = None,
     derive: options.Derive = None,
+    offset: options.Offset = None,
+    inflate: options.Inflate = None,
+    weight: options.Weight = None,
     preset: options.Preset = None,
     seed: Annotated[int, typer.Option(help="Same seed, same order of rows.", min=0)] = 0,
     shard_rows: Annotated[int | None, typer.Option(help="About so many rows per shard.", min=1)] = None,
@@ -49,8 +52,9 @@ def prepare(
 
     chosen = None
     arguments = options.opening(
-        columns, error, unit, derive=derive, preset=preset, correlation=correlation, error_pattern=error_pattern,
-        correlation_pattern=correlation_pattern, log_prior=log_prior,
+        columns, error, unit, derive=derive, offset=offset, inflate=inflate, weight=weight, preset=preset,
+        correlation=correlation, error_pattern=error_pattern, correlation_pattern=correlation_pattern,
+        log_prior=log_prior,
     )  # fmt: skip
     if arguments:
         source = options.open_data(sources, arguments, skip_bad_files=skip_bad_files)
