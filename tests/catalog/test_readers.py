@@ -184,6 +184,16 @@ def test_globs_are_read_in_natural_order(tmp_path):
     assert rows_of(table) == 440
 
 
+def test_a_colon_in_the_name_of_a_file_makes_no_uri_of_it(tmp_path, monkeypatch):
+    """A Parquet file called run:1.parquet was said to be damaged: pyarrow looked for a file system called run."""
+    monkeypatch.chdir(tmp_path)
+    write_parquet(tmp_path)
+    for name in ("run:1.parquet", "s3:x.parquet"):
+        (tmp_path / name).write_bytes((tmp_path / "rows.parquet").read_bytes())
+        table = open_table(name)
+        assert rows_of(table) == sum(batch.num_rows for piece in table.pieces for batch in table.read(piece, ["ra"]))
+
+
 def test_identifiers_stay_whole(tmp_path):
     for write in (write_gaia_csv, write_parquet, write_fits, write_vaex):
         table = open_table(write(tmp_path))

@@ -121,6 +121,12 @@ def test_a_table_that_only_looks_like_ours_is_not(here, call):
     assert pq.read_table(here / "theirs.parquet").equals(table)
 
 
+def test_a_table_of_ours_is_known_whatever_colons_are_in_its_name(here, call):
+    for _ in range(2):
+        code, _, err = call("sample", MODEL, "-n", "10", "-o", "run:1.parquet")
+        assert code == 0, err
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
 @pytest.mark.parametrize("name", ["pipe.parquet", "pipe.arrow", "pipe.png", "pipe.html", "pipe.npz", "pipe.fits",
                                   "pipe.safetensors"])  # fmt: skip

@@ -103,9 +103,11 @@ def _marked_table(path: Path) -> bool:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from ..catalog.readers.parquet import plain
+
     try:
         if path.name.lower().endswith((".parquet", ".pq")):
-            metadata = pq.read_schema(path).metadata
+            metadata = pq.read_schema(plain(path)).metadata
         else:
             with pa.memory_map(str(path)) as file:
                 metadata = pa.ipc.open_file(file).schema.metadata

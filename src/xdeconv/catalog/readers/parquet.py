@@ -37,7 +37,7 @@ class ParquetTable(SeveralFiles):
 
         try:
             # No memory map: a file that shrinks under one ends the process.
-            with pq.ParquetFile(piece.file, metadata=_footer(piece.file)) as file:
+            with pq.ParquetFile(plain(piece.file), metadata=_footer(piece.file)) as file:
                 there = {*file.schema_arrow.names}
                 absent = [name for name in columns if name not in there]
                 if absent:
@@ -72,7 +72,12 @@ def _footer_of(path: str, changed: int, size: int) -> Any:
     """The same of a file as it was when last changed."""
     import pyarrow.parquet as pq
 
-    return pq.read_metadata(path)
+    return pq.read_metadata(plain(path))
+
+
+def plain(path: str | os.PathLike[str]) -> str:
+    """A path that pyarrow takes for no URI, whatever colons are in the file's name."""
+    return os.path.abspath(path)
 
 
 def _row_groups(file: str, metadata: Any) -> Iterator[Piece]:
