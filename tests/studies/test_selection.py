@@ -472,8 +472,6 @@ def test_log_densities_of_pandas_are_paired_with_the_rows_by_their_index():
 
 
 def test_tables_and_files_are_taken_as_a_fit_takes_them(tmp_path):
-    import pandas as pd
-
     rng = np.random.default_rng(3)
     error = rng.uniform(0.5, 2.0, size=(300, 2))
     X = rng.normal(size=(300, 2)) + error * rng.normal(size=(300, 2))
