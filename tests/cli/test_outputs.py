@@ -121,6 +121,13 @@ def test_a_table_that_only_looks_like_ours_is_not(here, call):
     assert pq.read_table(here / "theirs.parquet").equals(table)
 
 
+def test_an_empty_name_is_said_to_be_that(here, call):
+    """It stood for the folder, with the model of before in it, which was "what the command reads"."""
+    code, _, err = call("fit", "", *FIT[2:], "-o", MODEL)
+    assert code == 3
+    assert "the name of a file to read is empty" in err
+
+
 def test_a_table_of_ours_is_known_whatever_colons_are_in_its_name(here, call):
     for _ in range(2):
         code, _, err = call("sample", MODEL, "-n", "10", "-o", "run:1.parquet")

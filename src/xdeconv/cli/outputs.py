@@ -68,7 +68,7 @@ def files_of(inputs: Iterable[str | Path | None]) -> Iterable[Path]:
     from ..catalog.readers.naming import local
 
     for item in inputs:
-        if item is None:
+        if item is None or not str(item):  # an empty name, which is refused when it is read, is no folder
             continue
         name = local(str(item))
         files = [Path(name)] if Path(name).exists() else [Path(match) for match in glob.glob(name, recursive=True)]
