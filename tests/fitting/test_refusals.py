@@ -186,6 +186,17 @@ def test_a_column_with_nothing_observed_is_refused_by_name():
     assert xd.fit(empty, mixture=MIXTURE, noise=S, epochs=1).mixture.k == 2  # what is known of it is in the mixture
 
 
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
+@pytest.mark.parametrize("each", [1e-320, 1e308])
+def test_weights_with_which_nothing_can_be_computed_are_refused(each):
+    """Denormal ones gave a log-likelihood of -14 in place of -2.8, and huge ones "1 components need as many rows"."""
+    for more in ({}, {"method": "minibatch-em", "batch_rows": 20}):
+        with pytest.raises(ValueError, match=r"the weights of all rows add up to .*: multiply them by a constant"):
+            xd.fit(X, 1, noise=S, weight=np.full(80, each), epochs=2, **more)
+    small, one = (xd.fit(X, 1, noise=S, weight=np.full(80, w), epochs=2).loglik for w in (1e-100, 1.0))
+    assert small == pytest.approx(one, rel=1e-12)
+
+
 class Streamed(xd.Source):
     """Rows of a user's own source."""
 

@@ -34,6 +34,7 @@ from .rescue import NumericalTrouble
 log = logging.getLogger("xdeconv")
 CHECKED_ROWS = 1 << 14
 FEW_ROWS = 1 << 10  # with fewer, chances have as many draws
+LIGHTEST, HEAVIEST = 1e-150, 1e150  # weight of all rows: its square stays a number
 COARSE = 2e-6  # of the mean log-likelihood, relative: float32 has 1e-7 where rows and mixture allow it
 
 
@@ -83,6 +84,9 @@ class Workspace:
         total, empty = known or _summed(train, weight_of, 2, plan.device).tolist()
         if total <= 0:
             raise ValueError("there are no rows with weight above 0 to fit")
+        if not LIGHTEST < total < HEAVIEST:
+            raise ValueError(f"the weights of all rows add up to {total:.3g}, which leaves no room to compute in: "
+                             "multiply them by a constant")  # fmt: skip
         steps = None
         if size is not None:
             steps = make_steps(
