@@ -234,8 +234,10 @@ def test_columns_of_the_same_name_are_refused_where_they_are_used(tmp_path):
             values(tmp_path / name)
         with pytest.raises(ValueError, match="2 columns called 'x'"):
             values(tmp_path / name, "y", where="x > 1")
-    with pytest.raises(ValueError, match=r"[Dd]uplicate column names"):
-        values(pd.DataFrame(np.ones((3, 2)), columns=["x", "x"]))
+    frame = pd.DataFrame(np.ones((3, 4)), columns=["x", "y", "x", "s"]).astype({"s": "str"})
+    assert np.array_equal(values(frame, "y").ravel(), np.ones(3))
+    with pytest.raises(ValueError, match="pandas table has 2 columns called 'x': names must be unique"):
+        values(frame)
     with pytest.raises(ValueError, match="must be unique"):
         xd.fit(pd.DataFrame(np.ones((3, 2)), columns=["x", "x"]), 1)
 

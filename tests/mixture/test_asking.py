@@ -68,6 +68,15 @@ def test_every_form_of_rows_has_the_errors_of_the_fit(model, path):
     assert np.abs(model.posterior(TABLE).mean() - X).mean() > 0.3
 
 
+def test_what_only_streams_arrow_is_asked_about(model):
+    import pyarrow as pa
+
+    table = pa.Table.from_pandas(TABLE)
+    for question in (model.score, model.log_prob):
+        reader = pa.RecordBatchReader.from_batches(table.schema, table.to_batches(max_chunksize=100))
+        np.testing.assert_allclose(question(reader), question(X, error=E))
+
+
 def test_a_saved_model_and_its_marginals_remember(model, tmp_path):
     model.save(tmp_path / "m.safetensors")
     again = xd.load(tmp_path / "m.safetensors")

@@ -80,7 +80,7 @@ class Asked:
 
     def rows(self, X: Any, given: Mapping[str, Any], fitted: bool = False) -> Source | Batch:
         """Checked rows of the model's coordinates; ``fitted`` ones are those of the fit, with its weights."""
-        named = [name for name, value in given.items() if value is not None]
+        named, X = [name for name, value in given.items() if value is not None], tabular.streamed(X)
         if isinstance(X, (Batch, Source)):
             if named:
                 kind = "a Batch" if isinstance(X, Batch) else f"a {type(X).__name__}"

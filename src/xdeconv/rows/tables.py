@@ -153,6 +153,15 @@ def _index(values: Any) -> Any:
     return values.index if is_pandas(values) else None
 
 
+def streamed(data: Any) -> Any:
+    """What has nothing but a stream of Arrow, such as a reader of record batches, as a table; all else as it is."""
+    if not hasattr(data, "__arrow_c_stream__") or hasattr(data, "to_numpy") or names(data) is not None:
+        return data
+    import pyarrow as pa
+
+    return pa.table(data)
+
+
 def names(table: Any) -> list[str] | None:
     """Names of a table's columns: pandas, polars, Arrow, astropy, a structured array or a dict; None for no table."""
     if is_sparse(table):  # some of which are mappings

@@ -88,23 +88,26 @@ def memory_table(data: Any, name: str) -> MemoryTable:
     try:
         table = data if isinstance(data, pa.Table) else pa.table(data)
     except (pa.ArrowException, ValueError, TypeError) as problem:
-        if not is_pandas(data) or not data.columns.is_unique:
+        if not is_pandas(data):
             raise ValueError(f"{name} cannot be read: {problem}") from problem
         table = _by_columns(data)
     return MemoryTable(masked_columns(table), units_of(table.schema), name)
 
 
 def _by_columns(data: Any) -> pa.Table:
-    """A table of pandas of which Arrow cannot take some column: bytes in another order, sparse ones, mixed objects."""
+    """A table of pandas that Arrow cannot take whole: other byte orders, sparse columns, names that come twice."""
     import pyarrow as pa
 
-    columns = {}
-    for name in data.columns:
-        try:
-            columns[str(name)] = pa.array(data[name], from_pandas=True)
-        except (pa.ArrowException, ValueError, TypeError):
-            columns[str(name)] = record_batch({str(name): data[name].to_numpy()}).column(0)
-    return pa.table(columns)
+    return pa.Table.from_arrays([_column(values) for _, values in data.items()], [str(name) for name in data.columns])
+
+
+def _column(values: Any) -> Any:
+    import pyarrow as pa
+
+    try:
+        return pa.array(values, from_pandas=True)
+    except (pa.ArrowException, ValueError, TypeError):
+        return record_batch({str(values.name): values.to_numpy()}).column(0)
 
 
 def units_of(schema: pa.Schema) -> dict[str, str]:
