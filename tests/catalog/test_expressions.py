@@ -101,6 +101,22 @@ def test_a_missing_value_is_never_true():
     assert np.isnan(Expression("where(x > 1, 5, 6)").value(FRAME)).tolist() == [False, False, True, False, False]
 
 
+def test_conditions_have_three_answers():
+    """As in SQL: of every pair of true, false and unknown."""
+    answers = {1.0: True, 0.0: False, np.nan: None}
+    a, b = (np.array(part) for part in zip(*((x, y) for x in answers for y in answers), strict=True))
+    both = {(True, True): True, (True, None): None, (None, True): None, (None, None): None}
+    pairs = [(answers.get(x), answers.get(y)) for x, y in zip(a, b, strict=True)]
+    right = [both.get(pair, False) for pair in pairs]
+    opposite = [None if part is None else not part for part in right]
+    columns = {"a": a, "b": b}
+    for text, truths in (("a == 1 & b == 1", right), ("not (a == 0 | b == 0)", right), ("~a | ~b", opposite),
+                         ("not (a & b)", opposite)):  # fmt: skip
+        assert Condition(text).mask(columns).tolist() == [part is True for part in truths], text
+        value = Expression(text).value(columns)
+        assert [None if np.isnan(v) else bool(v) for v in value] == truths, text
+
+
 @pytest.mark.parametrize("text", ["'abc'", "nan", "1", "pi", "x + 1", "x & 4 == 4 + 1 and 3", "-x", "sqrt(x)", "not 1",
                                   "x in (1, 2)", "x > 1 and 'abc'", "x << 2 > 1"])  # fmt: skip
 def test_what_is_not_a_condition_is_refused(text):

@@ -219,6 +219,14 @@ def test_cells_have_the_probability_of_the_noisy_model(mixture):
     np.testing.assert_allclose(found, exact, atol=2e-3 * exact.max())
 
 
+def test_misfit_of_rows_without_noise(mixture):
+    X = mixture.sample(2000, seed=1)
+    with np.errstate(all="raise"):
+        titles = [plot.misfit(mixture, X, ["x", "y"], bins=16, **none).get_title() for none in ({}, {"error": X * 0})]
+    assert titles[0] == titles[1]
+    assert float(titles[0].split()[-1]) == pytest.approx(1.0, abs=0.4)
+
+
 def test_misfit_is_near_one_for_the_right_model_only(mixture):
     X, S = noisy_rows(mixture, 4000)
 

@@ -71,7 +71,7 @@ def _halves(features: Array, part: Array) -> list[Array]:
 def _features(S: Array) -> Array:
     """Logarithms of the variances and correlations (n, c (c + 1) / 2)."""
     variance = np.einsum("naa->na", S)
-    tiny = np.finfo(float).tiny + 1e-6 * variance.max(axis=0, initial=0.0)
+    tiny = np.sqrt(np.finfo(float).tiny) + 1e-6 * variance.max(axis=0, initial=0.0)
     a, b = np.tril_indices(S.shape[1], -1)
     correlation = S[:, a, b] / np.sqrt((variance[:, a] + tiny[a]) * (variance[:, b] + tiny[b]))
     return np.concatenate([np.log(variance + tiny), correlation], axis=1)
