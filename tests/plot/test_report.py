@@ -362,6 +362,35 @@ def test_one_coordinate_and_components_without_width(browser, tmp_path):
     assert page.log() == []
 
 
+@pytest.mark.browser
+def test_one_coordinate_has_curves_of_components_and_no_contours(browser, tmp_path):
+    """What is of two coordinates stood there all the same, and the box of all components drew nothing."""
+    box = xd.Uniform([-4.0], [4.0])
+    mixture = Mixture([0.6, 0.4], [[-1.0], [1.0]], [[[0.3]], [[0.2]]], ["x"], background=box, background_weight=0.1)
+    page = Page(browser, mixture, tmp_path / "one.html")
+
+    def picture():
+        page.settle()
+        return page("return document.getElementById('density').toDataURL()")
+
+    assert page("return [...document.querySelectorAll('.of-two')].every(part => part.hidden)")
+    assert "between the dashed lines" in page.text("background")
+    plain = picture()
+    page("document.getElementById('every').click()")
+    every = picture()
+    page("highlight(1)")
+    page("change()")
+    assert len({plain, every, picture()}) == 3
+    x0, x1 = page("return view.x")
+    x = x0 + (x1 - x0) * (np.arange(300) + 0.5) / 300
+    wide = 0.2 + 0.15 * ((x1 - x0) / 300) ** 2  # what the page adds so that nothing is narrower than a cell
+    expected = 0.4 * np.exp(-0.5 * (x - 1) ** 2 / wide) / np.sqrt(2 * np.pi * wide) * (x1 - x0) / 300
+    np.testing.assert_allclose(page("return [...here.line(0, ...view.x, 300, [1])]"), expected, atol=1e-7)
+    assert page.log() == []
+    page = Page(browser, example(), tmp_path / "more.html")
+    assert page("return ![...document.querySelectorAll('.of-two')].some(part => part.hidden)")
+
+
 def frame_time(browser) -> float:
     """Milliseconds of a typical frame while a slider moves."""
     spent = browser.execute_async_script("""

@@ -47,6 +47,7 @@ function nudge(event, a, step, touch) {
 }
 
 function buildAxes() {
+  for (const part of document.querySelectorAll(".of-two")) part.hidden = mixture.d < 2;
   for (const axis of ["x", "y"]) {
     const select = $(`axis-${axis}`);
     facts.labels.forEach((label, a) => select.append(element("option", { value: a, textContent: title(a) })));

@@ -197,7 +197,7 @@ function drawPair(context, n) {
   context.drawImage(buffer, box.x, box.y, box.w, box.h);
   stroke(context, css("contour"), 0.8, [], () => levels.forEach((level) => contour(context, values, n, n, level, box)));
   if (facts.background && facts.background.low) drawBox(context, facts.background);
-  if (state.every) drawEvery(context);
+  if (state.every) drawEvery(context, (j) => ellipse(context, here.pair(j, state.x, state.y), 1, place));
   if (state.highlight >= 0) drawHighlight(context, state.highlight);
   if (state.cursor) drawCursor(context);
   context.restore();
@@ -209,13 +209,14 @@ function drawBox(context, { low, high }) {
   stroke(context, css("ink-soft"), 1.2, [7, 4], () => context.rect(x0, y1, x1 - x0, y0 - y1));
 }
 
-function drawEvery(context) {
+/* Each component of some weight, as an outline that is as strong as it is heavy. */
+function drawEvery(context, outline) {
   const heaviest = Math.max(...here.weights);
   for (let j = 0; j < here.k; j++) {
     const share = here.weights[j] / heaviest;
     if (share < 0.01) continue;
     context.globalAlpha = 0.15 + 0.75 * Math.sqrt(share);
-    stroke(context, css("accent"), 0.9, [], () => ellipse(context, here.pair(j, state.x, state.y), 1, place));
+    stroke(context, css("accent"), 0.9, [], () => outline(j));
   }
   context.globalAlpha = 1;
 }
@@ -261,13 +262,24 @@ function drawStrips(context, strip) {
     context.fill();
     stroke(context, css("blue"), 1.6, [], () => path(now));
     if (given().length) stroke(context, css("ink-soft"), 1, [3, 3], () => path(any));
+    return (j) => path(here.line(a, range[0], range[1], n, [j]));
   };
   if (mixture.d > 1) {
     along(state.y, view.y, (t, v) => [box.x + box.w + 5 + v * strip, box.y + (1 - t) * box.h]);
     along(state.x, view.x, (t, v) => [box.x + t * box.w, box.y - 5 - v * strip]);
   } else {
-    along(state.x, view.x, (t, v) => [box.x + t * box.w, box.y + box.h - v * box.h]);
+    drawAlone(context, along(state.x, view.x, (t, v) => [box.x + t * box.w, box.y + box.h - v * box.h]));
   }
+}
+
+/* Over the density of the only coordinate: its components as curves, and the ends of a uniform background. */
+function drawAlone(context, curve) {
+  const { box } = view;
+  if (state.every) drawEvery(context, curve);
+  if (state.highlight >= 0) stroke(context, css("accent"), 2.2, [], () => curve(state.highlight));
+  const ends = facts.background && facts.background.low ? [facts.background.low[0], facts.background.high[0]] : [];
+  for (const [px] of ends.filter((end) => end >= view.x[0] && end <= view.x[1]).map((end) => place(end, 0)))
+    stroke(context, css("ink-soft"), 1.2, [7, 4], () => (context.moveTo(px, box.y), context.lineTo(px, box.y + box.h)));
 }
 
 function drawAxes(context, w, h) {
@@ -368,7 +380,7 @@ function about() {
 function showBackground() {
   $("background").hidden = !facts.background;
   if (!facts.background) return;
-  const where = facts.background.low ? "uniform in the dashed box" : "not drawn";
+  const where = facts.background.low ? `uniform ${mixture.d > 1 ? "in the dashed box" : "between the dashed lines"}` : "not drawn";
   $("background").textContent = `Background: ${brief(100 * facts.background.weight)} % of all rows, ${where}. Densities, weights and means here are of the components alone.`;
 }
 

@@ -145,10 +145,10 @@ class Conditional {
   }
 
   /* The density of one free coordinate at n points, times the width of a step: what has no width fills one step. */
-  line(coordinate, low, high, n) {
+  line(coordinate, low, high, n, components = Array(this.k).keys()) {
     const [e, f, step] = [this.free.indexOf(coordinate), this.f, (high - low) / n];
     const values = new Float64Array(n);
-    for (let j = 0; j < this.k; j++) {
+    for (const j of components) {
       const variance = this.covariances[j * f * f + e * f + e] / (step * step) + BLUR;
       const height = this.weights[j] / Math.sqrt(2 * Math.PI * variance);
       if (height < 1e-9) continue;
