@@ -18,6 +18,7 @@ import xdeconv as xd
 from catalogues import FEATURES, gaia_like
 from xdeconv import cli
 from xdeconv.cli.app import EXIT_CODES
+from xdeconv.cli.plot import Wanted, draw
 
 COLUMNS = ",".join(FEATURES)
 ROWS = 600
@@ -195,6 +196,20 @@ def test_plot(folder, call, kind, words, monkeypatch):
     assert f"written: {target.name}" in err
     assert target.read_bytes()[:4] == b"\x89PNG"
     target.unlink()
+
+
+def test_a_picture_says_what_is_held_fixed():
+    """A slice of a model looked just like the model."""
+    mixture = xd.Mixture([1.0], [[0.0] * 3], [np.eye(3)], ["x", "y", "z"], ["", "mas", ""])
+    for kind, names in (("density", ["x", "z"]), ("corner", ["x", "z"]), ("marginal", ["x"])):
+        figure = draw(mixture, Wanted(kind, names, {"y": 2.5}, None, False, {})).figure
+        assert figure.get_suptitle() == "given y = 2.5 mas"
+        assert draw(mixture, Wanted(kind, names, {}, None, False, {})).figure.get_suptitle() == ""
+    many = xd.Mixture([1.0], [[0.0] * 8], [np.eye(8)], [f"name_{a}" for a in range(8)], ["mas/yr"] * 8)
+    held = {f"name_{a}": float(a) for a in range(1, 8)}
+    lines = draw(many, Wanted("marginal", ["name_0"], held, None, False, {})).figure.get_suptitle().splitlines()
+    assert len(lines) > 1
+    assert all(line.endswith(("mas/yr", "mas/yr,")) for line in lines)
 
 
 @pytest.mark.slow

@@ -253,6 +253,17 @@ def test_denoised_rows_say_what_is_missing(mixture):
     np.testing.assert_allclose(right.lines[0].get_xydata(), mixture.posterior(X, S).mean()[:, [0, 2]])
 
 
+def test_rows_with_a_projection_are_drawn_denoised(mixture):
+    """They measure none of the model's coordinates; all pictures of them were refused without a way out."""
+    P = np.random.default_rng(5).normal(size=(40, 2, 3))
+    batch = mixture.batch(np.zeros((40, 2)), np.full((40, 2), 0.1), projection=P)
+    (ax,) = plot.denoised(mixture, batch, ["x", "z"])
+    assert ax.get_title() == "denoised: 40 rows"
+    np.testing.assert_allclose(ax.lines[0].get_xydata(), mixture.posterior(batch).mean()[:, [0, 2]])
+    with pytest.raises(ValueError, match=r"xdeconv check.*--denoised"):
+        plot.density_2d(mixture, ["x", "z"], data=batch)
+
+
 def test_given_values_condition_the_model(mixture):
     x, y = plot.marginal_1d(mixture, "x", given={"y": 1.0}, components=False).lines[0].get_data()
     np.testing.assert_allclose(y, np.exp(mixture.condition({"y": 1.0}).marginal(["x"]).log_prob(x[:, None])))

@@ -206,14 +206,17 @@ def some_rows(source: Any, most: int, seed: int) -> Batch:
 
 
 def draw(mixture: Mixture, wanted: Wanted) -> Any:
-    """The axes of a picture, or the first of them, with a legend."""
+    """The axes of a picture, or the first of them, with a legend, and a title of what is held fixed."""
     import numpy as np
 
-    from ..plot.axes import explain
+    from ..plot.axes import entitle, explain
+    from ..plot.conditionals import words
 
     ax = np.asarray(DRAW[wanted.kind](mixture, wanted), dtype=object).flat[0]
     if wanted.kind in ("density", "marginal", "cmd", "sky"):
         explain(ax)
+    if wanted.given:
+        entitle(ax.figure, "given " + words(mixture, wanted.given))
     return ax
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -133,7 +134,10 @@ def rows_of(mixture: Mixture, data: Any, noise: Any = None, error: Any = None) -
     """Checked rows of all the model's coordinates; a picture has no place for projected ones."""
     batch = mixture.batch(data, noise, error=error)
     if batch.projection is not None:
-        raise ValueError("rows with a projection have no values of the model's coordinates to draw")
+        raise ValueError(
+            "rows with a projection have no values of the model's coordinates to draw: xd.check (xdeconv check) judges "
+            "them, and plot.denoised (--denoised) draws what the model makes of them"
+        )
     return batch
 
 
@@ -178,6 +182,14 @@ def explain(ax: Axes) -> None:
         figure.legend(
             named.values(), named.keys(), loc="outside lower center", ncols=columns, fontsize="small", frameon=False
         )
+
+
+def entitle(figure: Any, text: str) -> None:
+    """A title above all axes of a figure, on as many lines as it needs, which end at commas."""
+    letters = max(int((figure.get_figwidth() - KEY) / LETTER), 10)
+    whole = ", ".join(part.replace(" ", "\xa0") for part in text.split(", "))
+    lines = wrap(whole, letters, break_long_words=False, break_on_hyphens=False)
+    figure.suptitle("\n".join(lines).replace("\xa0", " "), fontsize="small")
 
 
 def _columns(labels: Sequence[str], wide: float) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..mixture._mixture import Mixture
 from ..mixture.coordinates import Coordinate
-from .axes import Array, covariances_of, explain, name_axes, new_axes, rows_of, some, thin, values_of
+from .axes import Array, covariances_of, explain, name_axes, new_axes, some, thin, values_of
 from .components import outlines
 from .densities import enclosing_levels, on_grid
 from .viewing import span, with_rows
@@ -35,7 +35,7 @@ def denoised(
     """Rows as measured and as denoised, each with its one-sigma ellipse, over the model's density.
 
     All coordinates of ``data`` help to denoise the two that are drawn. A row that misses one of the two is drawn only
-    after, and the title says how many there are.
+    after, and the title says how many there are; rows with a projection measure neither of them, and are drawn after.
 
     Parameters
     ----------
@@ -59,34 +59,40 @@ def denoised(
     Returns
     -------
     numpy.ndarray (2,)
-        The two axes.
+        The two axes; (1,) for rows with a projection.
     """
     some(mixture, coordinates, 2)
     chosen = mixture.indices(coordinates)
-    rows = rows_of(mixture, data, noise, error)
+    rows = mixture.batch(data, noise, error=error)
     if not rows.n:
         raise ValueError("data has no rows to denoise")
     import torch
 
     rows = rows.rows(torch.from_numpy(thin(rows.n, points, seed)))
-    before, S = values_of(rows, chosen), covariances_of(mixture.widened(rows), chosen)
+    before = np.empty((0, 2)) if rows.projection is not None else values_of(rows, chosen)
     posterior = mixture.posterior(rows).marginal(chosen)
     after, V = posterior.mean(), posterior.covariance()
     limits = [with_rows(with_rows(span(mixture, a), before[:, i]), after[:, i]) for i, a in enumerate(chosen)]
-    left, right = new_axes(1, 2, 4.4, sharex=True, sharey=True)[0]
-    seen = np.isfinite(before).all(axis=1)
-    _points(left, before[seen], S[seen], BEFORE, "measured, 1σ")
-    _points(right, after, V, AFTER, "denoised, 1σ")
-    lost = int((~seen).sum())
-    left.set_title(f"measured: {seen.sum()} rows" + (f" ({lost} miss a value)" if lost else ""), fontsize="medium")
-    right.set_title(f"denoised: {rows.n} rows", fontsize="medium")
+    axes = np.ravel(new_axes(1, 2 if len(before) else 1, 4.4, sharex=True, sharey=True))
+    if len(before):
+        _measured(axes[0], before, covariances_of(mixture.widened(rows), chosen))
+    _points(axes[-1], after, V, AFTER, "denoised, 1σ")
+    axes[-1].set_title(f"denoised: {rows.n} rows", fontsize="medium")
     pair = some(mixture, chosen, 2)
-    for ax in (left, right):
+    for ax in axes:
         _contours(ax, pair, limits, bins)
         ax.set(xlim=limits[0], ylim=limits[1])
         name_axes(ax, mixture, chosen).label_outer()
-    explain(left)
-    return np.array([left, right])
+    explain(axes[0])
+    return axes
+
+
+def _measured(ax: Axes, values: Array, covariances: Array) -> None:
+    """Rows (n, 2) as they were measured, and how many of them miss a value."""
+    seen = np.isfinite(values).all(axis=1)
+    _points(ax, values[seen], covariances[seen], BEFORE, "measured, 1σ")
+    lost = int((~seen).sum())
+    ax.set_title(f"measured: {seen.sum()} rows" + (f" ({lost} miss a value)" if lost else ""), fontsize="medium")
 
 
 def _points(ax: Axes, means: Array, covariances: Array, color: str, name: str) -> None:

@@ -133,7 +133,7 @@ def _density(ax: Axes, pair: Mixture, wide: Limits, high: Limits, bins: int, cma
     ax.pcolormesh(x, y, np.maximum(density, top / DEEPEST), norm=norm, cmap=cmap, rasterized=True)
     ax.contour(x, y, density, levels=enclosing_levels(density, CONTOURS), colors="w", linewidths=0.6, alpha=0.7)
     shares = f"{100 * CONTOURS[0]:g} to {100 * CONTOURS[-1]:g} %"
-    ax.plot([], [], color="0.75", lw=0.8, label=f"true density: {shares} within contours")
+    ax.plot([], [], color="0.75", lw=0.8, label=f"true density (log scale): {shares} within contours")
 
 
 def _rows(ax: Axes, values: Array, S: Array, points: int) -> None:
@@ -156,5 +156,8 @@ def _photometry(mixture: Mixture) -> list[str]:
     chosen = colour_and_magnitude(mixture.labels or ())
     if len(chosen) < 2:
         what = f"the model has {list(mixture.labels)}" if mixture.labels else "the model has no labels"
-        raise ValueError(f"which coordinates are colour and magnitude? Name them: {what}")
+        raise ValueError(
+            "which coordinates are colour and magnitude? Say coordinates=[COLOUR, MAGNITUDE], or --coordinates "
+            f"COLOUR,MAGNITUDE; {what}"
+        )
     return chosen
