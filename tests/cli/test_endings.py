@@ -195,6 +195,15 @@ def test_a_forged_way_to_read_is_refused(here, call, forged):
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize("command", ["errors", "bootstrap"])
+@pytest.mark.parametrize("where", [5, ["x > 0"], {"x": 0}], ids=str)
+def test_a_forged_condition_on_rows_is_refused(here, call, command, where):
+    MIXTURE.with_(meta={"where": where}).save(here / "forged.safetensors")
+    code, _, err = call(command, "forged.safetensors", "rows.parquet")
+    assert code == 1, err
+    assert "its rows were chosen where" in err
+
+
 def test_terminal_escapes_are_shown_and_not_obeyed(here, call):
     evil = "\x1b]0;owned\x07"
     labels, units = [f"x{evil}", "y"], [f"m{evil}", "\u202ekm"]

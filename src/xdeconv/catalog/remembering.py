@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ..rows.grouping import Grouping
+from ..system.files import MALFORMED
 from .coordinates import Rotation
 from .expressions import Expression
 from .finding import as_transforms
@@ -107,13 +109,20 @@ def checked(known: Any, whose: str) -> dict[str, Any]:
 def _is_plain(name: str, given: Any) -> bool:
     """Whether all is text or numbers; what features are derived by may be a list of these, or of such lists."""
     if name == "group":
-        lists = [part for part in given.values() if isinstance(part, list)]
-        return all(isinstance(v, (str, int, float)) for part in lists for v in part)
+        return _is_group(given)
     if isinstance(given, Mapping):
         return all(isinstance(v, (str, int, float, type(None))) for v in given.values())
     if name == "derive":
         return all(isinstance(v, (str, list)) or (isinstance(v, Mapping) and _is_plain(name, v)) for v in given)
     return not isinstance(given, list) or all(isinstance(v, str) for v in given)
+
+
+def _is_group(given: Mapping[str, Any]) -> bool:
+    try:
+        Grouping.from_json(given)
+    except MALFORMED:
+        return False
+    return True
 
 
 def completed(table: Table, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,17 +148,17 @@ def _listed(known: Mapping[str, Any]) -> dict[str, Any]:
     return {**known, "derive": derive if isinstance(derive, list) else [derive]}
 
 
-def arguments(remembered: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
+def arguments(remembered: Any, columns: Sequence[str]) -> dict[str, Any]:
     """Arguments of :func:`xdeconv.open` for some of the features, from what a model remembers.
 
     Row weights are left out: they say how much a row counted in the fit, not what it is.
     """
-    if FUNCTIONS in remembered:
-        lost = "; ".join(remembered[FUNCTIONS])
+    known = checked(remembered, "the model")
+    if FUNCTIONS in known:
+        lost = "; ".join(known[FUNCTIONS])
         raise ValueError(f"the model was fitted to rows read by functions, which a model cannot hold ({lost}): "
                          "give xd.open(rows, ...) with them")  # fmt: skip
-    known = {name: value for name, value in remembered.items() if name != "weight"}
-    return _of_features(known, columns, NAMES)
+    return _of_features({name: value for name, value in known.items() if name != "weight"}, columns, NAMES)
 
 
 def _of_features(known: Mapping[str, Any], columns: Sequence[str], names: Iterable[Sequence[str]]) -> dict[str, Any]:
@@ -173,16 +182,31 @@ def _decoded(known: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _transform(part: Any) -> Any:
+    """Words and {feature: expression} as they are, of a list the transform that it spells."""
     if not isinstance(part, list):
         return part
-    kind, *fields = part
-    if kind == "Formulated":
-        name, text, unit, *angles = fields  # which models of before do not have
-        return Formulated(name, Expression(text), unit, tuple(*angles))
-    if kind == "Rotation":
-        matrix, outputs, inputs, wrap = fields
-        return Rotation(tuple(tuple(row) for row in matrix), tuple(outputs), tuple(inputs), wrap)
-    raise ValueError(f"features are made by {kind!r}, which this version of xdeconv does not know")
+    kind = part[0] if part else ""
+    if kind not in ("Formulated", "Rotation"):
+        raise ValueError(f"features are made by {str(kind)[:80]!r}, which this version of xdeconv does not know")
+    try:
+        return _formulated(*part[1:]) if kind == "Formulated" else _rotation(*part[1:])
+    except MALFORMED as problem:
+        raise ValueError(f"features are derived by {str(part)[:80]}, which is damaged") from problem
+
+
+def _formulated(name: Any, text: Any, unit: Any, angles: Any = ()) -> Formulated:  # models of before have no angles
+    name, unit = _texts([name, unit])
+    return Formulated(name, Expression(text), unit, _texts(angles))
+
+
+def _rotation(matrix: Any, outputs: Any, inputs: Any, wrap: Any) -> Rotation:
+    return Rotation(tuple(tuple(row) for row in matrix), _texts(outputs), _texts(inputs), float(wrap))
+
+
+def _texts(given: Any) -> tuple[str, ...]:
+    if not all(isinstance(text, str) for text in given):
+        raise TypeError(f"{given!r} are not names")
+    return tuple(given)
 
 
 def _raw(columns: Iterable[str], transforms: Sequence[Transform]) -> set[str]:

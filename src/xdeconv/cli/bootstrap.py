@@ -62,7 +62,8 @@ def bootstrap(
     mixture = load(model)
     arguments = options.opening(
         columns, error, unit, correlation=correlation, error_pattern=error_pattern,
-        correlation_pattern=correlation_pattern, log_prior=log_prior, weight=weight or remembered(mixture, "weight"),
+        correlation_pattern=correlation_pattern, log_prior=log_prior,
+        weight=weight or options.remembered(mixture).get("weight"),
     )  # fmt: skip
     source = options.open_for(
         mixture, data, arguments, where=where or fitted_where(mixture), bad_rows=bad_rows, skip_bad_files=skip_bad_files
@@ -84,14 +85,11 @@ def bootstrap(
         stop(130, f"interrupted with {len(refits.mixtures)} of {draws} draws done")
 
 
-def remembered(mixture: Mixture, name: str) -> Any:
-    """What the fit was told of its rows."""
-    return ((mixture.meta or {}).get("open") or {}).get(name)
-
-
 def fitted_where(mixture: Mixture) -> str | None:
     """The condition on the rows of the fit."""
     where = (mixture.meta or {}).get("where")
+    if not isinstance(where, (str, type(None))):
+        raise ValueError(f"the model is damaged: its rows were chosen where {str(where)[:80]!r}")
     if where is not None:
         say(f"note: rows where {where}, as in the fit")
     return where

@@ -10,7 +10,7 @@ import typer
 
 from . import options, outputs
 from .app import app, say, tell
-from .bootstrap import cells, fitted_where, remembered
+from .bootstrap import cells, fitted_where
 from .tables import aligned, names_of, target_table
 
 if TYPE_CHECKING:
@@ -59,7 +59,8 @@ def errors(
     mixture = load(model)
     arguments = options.opening(
         columns, error, unit, correlation=correlation, error_pattern=error_pattern,
-        correlation_pattern=correlation_pattern, log_prior=log_prior, weight=weight or remembered(mixture, "weight"),
+        correlation_pattern=correlation_pattern, log_prior=log_prior,
+        weight=weight or options.remembered(mixture).get("weight"),
     )  # fmt: skip
     source = options.open_for(
         mixture, data, arguments, where=where or fitted_where(mixture), bad_rows=bad_rows, skip_bad_files=skip_bad_files

@@ -208,11 +208,11 @@ def refuse_no_noise(names: Sequence[str], columns: Collection[str] = ()) -> None
 
 def open_for(model: Any, data: Sequence[str], arguments: Mapping[str, Any], **options: Any) -> CatalogSource:
     """The source in the coordinates of a model: as its own rows were read, unless told otherwise."""
-    remembered = _remembered(model)
-    columns = arguments.get("columns") or remembered.get("columns") or list(model.labels or ())
-    if not columns and "preset" not in {**remembered, **arguments}:
+    own = remembered(model)
+    columns = arguments.get("columns") or own.get("columns") or list(model.labels or ())
+    if not columns and "preset" not in {**own, **arguments}:
         raise ValueError("the model has no labels: name its columns with --columns")
-    known = _read_as(remembered, columns)
+    known = _read_as(own, columns)
     merged = {name: {**known.get(name, {}), **given} for name, given in arguments.items() if isinstance(given, dict)}
     chosen = {**known, **arguments, **merged}
     exact = [name for name in _exact(model, columns) if name not in arguments.get("error", {})]
@@ -243,23 +243,18 @@ def _unused_errors(source: CatalogSource, exact: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(raw for name in exact for raw in errors[name]))
 
 
-def _remembered(model: Any) -> dict[str, Any]:
+def remembered(model: Any) -> dict[str, Any]:
     """How a model's own rows were read."""
     from ..catalog.remembering import checked
 
-    meta = model.meta if isinstance(model.meta, Mapping) else {}
-    return checked(meta.get("open") or {}, "the model")
+    return checked((model.meta or {}).get("open") or {}, "the model")
 
 
-def _read_as(remembered: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
+def _read_as(known: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
     """Arguments of xd.open from what a model remembers."""
     from ..catalog.remembering import arguments
 
-    try:
-        reading = arguments(remembered, columns)
-    except (TypeError, LookupError, AttributeError) as problem:
-        derive = remembered.get("derive")
-        raise ValueError(f"the model is damaged: the features of its rows are derived by {derive!r}") from problem
+    reading = arguments(known, columns)
     return reading if columns else {name: given for name, given in reading.items() if name != "columns"}
 
 

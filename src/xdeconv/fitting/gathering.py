@@ -132,7 +132,7 @@ def _noise(source: Source) -> bool | None:
 def _knows(mixture: Mixture, data: Any, arrays: Mapping[str, Any]) -> bool:
     """Whether a mixture to fit on knows how a table or a file is read, and nobody says otherwise."""
     said = any(value is not None for value in arrays.values())
-    return OPEN in (mixture.meta or {}) and not said and (is_path(data) or tabular.names(data) is not None)
+    return bool((mixture.meta or {}).get(OPEN)) and not said and (is_path(data) or tabular.names(data) is not None)
 
 
 def opened_alike(validation: Any, data: Any, stacklevel: int) -> Any:

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
+from ..mixture.facts import table
+
 
 @dataclass(frozen=True)
 class Epoch:
@@ -101,9 +103,18 @@ def columns(records: Sequence[Epoch]) -> dict[str, list[Any]]:
 
 def remembered(meta: Mapping[str, Any]) -> tuple[Epoch, ...]:
     """The records that a model's meta remembers, none when it has none; their seconds are NaN."""
-    columns = meta.get("history")
-    if not isinstance(columns, Mapping) or not all(isinstance(columns.get(name), list) for name in KEPT):
+    kept = table(meta, "history")
+    lists = [kept.get(name) for name in KEPT]
+    if not all(isinstance(known, list) for known in lists):
         return ()
-    lines = zip(*(columns[name] for name in KEPT), strict=False)
+    lines = list(zip(*lists, strict=False))
+    if not all(_is_number(part, name) for line in lines for name, part in zip(KEPT, line, strict=True)):
+        return ()
     return tuple(Epoch(epoch, float("nan"), loglik, validation, restart, moved)
                  for epoch, restart, loglik, validation, moved in lines)  # fmt: skip
+
+
+def _is_number(part: Any, name: str) -> bool:
+    if part is None:
+        return name in ("validation", "moved")
+    return isinstance(part, int if name in ("epoch", "restart", "moved") else (int, float))

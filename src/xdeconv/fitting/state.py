@@ -14,7 +14,7 @@ from torch import Tensor
 from ..mixture._mixture import Mixture
 from ..mixture.inflated import Inflated
 from ..mixture.tails import StudentT
-from ..system.files import load_tensors, save_tensors
+from ..system.files import MALFORMED, load_tensors, save_tensors
 from ..system.ranks import agreed
 from .history import Epoch
 
@@ -99,13 +99,13 @@ def load_state(path: str | os.PathLike[str]) -> FitState:
         wrong = [name for name, kind in KINDS.items() if not isinstance(facts[name], kind)]
         wrong += [f"history {i}" for i, record in enumerate(history) if not isinstance(record.loglik, float)]
         if wrong:
-            raise ValueError(f"{path} is damaged: {', '.join(wrong)}")
+            raise ValueError(", ".join(wrong))
         known = {field.name for field in fields(FitState)} - {"learner", "history", "best", "winner", "proposal"}
         plain = {"drawing": (0, 0, 0)} | {name: facts[name] for name in known if name in facts or name != "drawing"}
         plain |= {name: None if plain[name] is None else tuple(plain[name]) for name in ("notes", "rescue", "drawing")}
         candidate = None if winner is None else Candidate(winner, **facts["winner"])
         return FitState(**plain, learner=learner, history=history, best=best, winner=candidate, proposal=proposal)
-    except (TypeError, KeyError, AttributeError) as problem:
+    except MALFORMED as problem:
         raise ValueError(f"{path} is damaged: {problem}") from problem
 
 

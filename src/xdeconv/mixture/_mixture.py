@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..rows import checks
 from ..rows.batch import Batch
-from ..system.files import load_tensors
+from ..system.files import MALFORMED, load_tensors
 from . import storing
 from .asking import restricted
 from .background import Background, Rows
@@ -354,7 +354,7 @@ def load(path: str | os.PathLike[str]) -> Mixture:
         raise ValueError(f"{path} is damaged: it lacks {sorted(missing) or 'its facts'}")
     try:
         return storing.restored(Mixture, arrays, facts)
-    except (ValueError, TypeError, KeyError) as problem:
+    except MALFORMED as problem:
         raise ValueError(f"{path} is damaged: {problem}") from problem
 
 

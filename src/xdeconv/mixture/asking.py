@@ -18,6 +18,7 @@ from ..rows import tables as tabular
 from ..rows.batch import Batch, concatenate
 from ..rows.data import ArraySource, Source
 from .coordinates import Names, refuse_other_units
+from .facts import table
 
 OPEN, ERRORS = "open", "errors"  # what a model's meta remembers of the rows that it was fitted to
 
@@ -64,6 +65,11 @@ class Asked:
     units: Names
     meta: Mapping[str, Any]
 
+    @property
+    def opening(self) -> dict[str, Any]:
+        """How the rows of the fit were read, as far as a model can be trusted that may be of somebody else."""
+        return remembering.checked(self.meta.get(OPEN) or {}, "the model")
+
     def batches(self, X: Any, given: Mapping[str, Any]) -> Iterator[Batch]:
         """The rows in order, float64 on the CPU, a long catalogue piece by piece."""
         asked = self.rows(X, given)
@@ -92,7 +98,7 @@ class Asked:
 
     def _reads(self, X: Any) -> bool:
         """Whether X is a table in which the model's columns can be looked for."""
-        return tabular.names(X) is not None and bool(self.labels or OPEN in self.meta)
+        return tabular.names(X) is not None and bool(self.labels or self.meta.get(OPEN))
 
     # Catalogues
 
@@ -100,7 +106,7 @@ class Asked:
         stray = sorted({"noise", "error", "projection"} & set(given))
         if stray:
             raise ValueError(f"a file's errors are found in it by name: {', '.join(stray)} cannot be given beside it")
-        weight = self.meta.get(OPEN, {}).get("weight") if fitted and "weight" not in given else None
+        weight = self.opening.get("weight") if fitted and "weight" not in given else None
         source = self._checked_source(self._open(X, {} if weight is None else {"weight": weight}))
         if not given:
             return source
@@ -117,9 +123,9 @@ class Asked:
 
     def _open(self, X: Any, more: Mapping[str, Any]) -> CatalogSource:
         """The rows read as those of the fit were; errors of what the fit took as exact are said to be left out."""
-        columns, choices = self.columns(), dict(self.meta.get(OPEN, {}))
+        columns, choices = self.columns(), self.opening
         names = tabular.names(X)
-        if names is not None and OPEN not in self.meta and not set(columns) <= set(names):
+        if names is not None and not choices and not set(columns) <= set(names):
             raise ValueError(f"the table has columns {names}, the mixture is of {columns}")
         source = open_source(X, **remembering.arguments(choices, columns), **more)
         noisy = list(remembering.noisy(source.recipe).values())
@@ -133,13 +139,13 @@ class Asked:
 
     def columns(self) -> list[str]:
         """The features of a catalogue that are this model's coordinates."""
-        chosen = self.meta.get(OPEN, {}).get("columns") or self.labels
+        chosen = self.opening.get("columns") or self.labels
         if not chosen or len(chosen) != self.d:
             raise ValueError("the model does not know its columns: give labels with mixture.with_(labels=[...])")
         return list(chosen)
 
     def _checked_source(self, source: Any) -> Any:
-        ours = self.meta.get(OPEN, {}).get("columns") or self.labels
+        ours = self.opening.get("columns") or self.labels
         if source.dim != self.d or (ours and source.labels and list(source.labels) != list(ours)):
             raise ValueError(f"the rows are of {list(source.labels or ())}, the mixture of {list(self.labels or ())}")
         refuse_other_units(source.units, self.labels, self.units)
@@ -206,11 +212,12 @@ class Asked:
 def restricted(meta: Mapping[str, Any], keep: Sequence[int], d: int) -> dict[str, Any]:
     """What a model of some of the coordinates remembers."""
     kept = dict(meta)
-    errors, choices = kept.get(ERRORS), kept.get(OPEN)
+    errors = kept.get(ERRORS)
     if isinstance(errors, list) and len(errors) == d:
         kept[ERRORS] = [errors[a] for a in keep]
-    if isinstance(choices, Mapping) and len(choices.get("columns", ())) == d:
-        kept[OPEN] = {**choices, "columns": [choices["columns"][a] for a in keep]}
+    columns = table(kept, OPEN).get("columns")
+    if isinstance(columns, list) and len(columns) == d:
+        kept[OPEN] = {**kept[OPEN], "columns": [columns[a] for a in keep]}
     return kept
 
 

@@ -17,6 +17,7 @@ from ..rows import tables as tabular
 from ..rows.batch import Batch
 from ._mixture import Mixture
 from .computing import answers, computing, rows_in
+from .facts import number, table
 from .undefined import refuse_undefined
 
 Array = np.ndarray
@@ -289,7 +290,7 @@ class Classifier:
 
 def _training_rows(name: str, mixture: Mixture) -> float:
     """How many rows a mixture was fitted to, as its meta remembers."""
-    rows = dict((mixture.meta or {}).get("fit", {})).get("rows")
+    rows = number(table(mixture.meta or {}, "fit"), "rows")
     if rows is None:
         raise ValueError(
             f"the mixture of {name!r} does not remember how many rows it was fitted to: give priors={{...}}"

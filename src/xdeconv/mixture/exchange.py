@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from ..system.files import write_atomically
+from .facts import number
 
 if TYPE_CHECKING:
     from sklearn.mixture import GaussianMixture
@@ -48,8 +49,8 @@ def to_sklearn(given: Exchanged) -> GaussianMixture:
     upper = np.linalg.inv(np.linalg.cholesky(given.covariances)).transpose(0, 2, 1)
     model.precisions_cholesky_ = in_sklearns_shape(upper, kind)
     meta = given.meta or {}
-    model.converged_, model.n_iter_ = True, int(meta.get("epochs", 0))
-    model.lower_bound_ = float(meta.get("loglik", np.nan))
+    model.converged_, model.n_iter_ = True, int(number(meta, "epochs", 0))
+    model.lower_bound_ = float(number(meta, "loglik", np.nan))
     model.n_features_in_ = d
     if given.labels:
         model.feature_names_in_ = np.array(given.labels, dtype=object)

@@ -138,8 +138,10 @@ class Inflated:
         grouping = None if kept["grouping"] is None else Grouping.from_json(kept["grouping"])
         spread = None if kept["spread"] is None else _tuples(kept["spread"])
         numbers = {name: tuple(kept[name]) for name in ("of", "additive", "rows")}
-        return cls(_tuples(kept["values"]), **numbers, spread=spread, projected=bool(kept["projected"]),
+        made = cls(_tuples(kept["values"]), **numbers, spread=spread, projected=bool(kept["projected"]),
                    grouping=grouping)  # fmt: skip
+        _refuse_misshapen(made)
+        return made
 
     # Other coordinates
 
@@ -370,6 +372,18 @@ def inflated(batch: Batch, f: Tensor, j: Tensor) -> Batch:
         return replace(batch, noise=noise * f**2 + j**2)
     a, b = torch.tril_indices(batch.p, batch.p, device=batch.device)
     return replace(batch, noise=noise * f[a] * f[b] + torch.where((a == b)[:, None], j[a] ** 2, 0.0))
+
+
+def _refuse_misshapen(made: Inflated) -> None:
+    """Refuse factors of a file that are not of its groups and coordinates."""
+    shape = np.shape(made.values)
+    fits = len(shape) == 2 and shape[0] == len(made.groups)
+    fits &= made.spread is None or np.shape(made.spread) == shape
+    fits &= not made.rows or np.asarray(made.rows, dtype=float).shape == shape[:1]
+    for places, size in ((made.of, shape[-1]), (made.additive, shape[0])):
+        fits &= all(type(place) is int and 0 <= place < size for place in places)
+    if not fits:
+        raise ValueError(f"inflation of shape {shape} is not of {len(made.groups)} groups")
 
 
 def _tuples(values: Array) -> tuple[tuple[float, ...], ...]:

@@ -67,7 +67,13 @@ def _selection(selection: Selecting) -> dict[str, Any]:
 
 
 def _restored_selection(told: Any) -> Selecting:
-    return Cuts(tuple(Edge(*edge) for edge in told["edges"])) if told["kind"] == "cuts" else Lost()
+    return Cuts(tuple(_edge(*edge) for edge in told["edges"])) if told["kind"] == "cuts" else Lost()
+
+
+def _edge(coordinate: Any, lower: Any, offset: Any, slope: Any) -> Edge:
+    if type(coordinate) is not int or coordinate < 0:
+        raise ValueError(f"a cut of coordinate {coordinate!r}")
+    return Edge(coordinate, bool(lower), float(offset), float(slope))
 
 
 def restored(make: Callable[..., Any], arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> Any:
@@ -84,7 +90,19 @@ def restored(make: Callable[..., Any], arrays: Mapping[str, np.ndarray], facts: 
     names = {name: facts.get(name) for name in ("labels", "units", "meta")} | {
         "structure": facts.get("structure", "full")
     }
-    return make(arrays["weights"], arrays["means"], arrays["covariances"], **names, **more)
+    made = make(arrays["weights"], arrays["means"], arrays["covariances"], **names, **more)
+    _refuse_other_coordinates(made)
+    return made
+
+
+def _refuse_other_coordinates(mixture: Any) -> None:
+    """Refuse cuts and factors of coordinates that the Gaussians do not have."""
+    cut = mixture.selection.coordinates if isinstance(mixture.selection, Cuts) else []
+    factors: Inflated | None = mixture.inflation
+    by = None if factors is None or factors.grouping is None else factors.grouping.coordinate
+    strange = any(not 0 <= a < mixture.d for a in (*cut, *([] if by is None else [by])))
+    if strange or (factors is not None and not factors.projected and factors.p != mixture.d):
+        raise ValueError(f"its selection or inflation is of other coordinates than its {mixture.d} dimensions")
 
 
 def _restored_background(make: Callable[..., Any], arrays: dict[str, np.ndarray], told: Any) -> Background:

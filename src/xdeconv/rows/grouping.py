@@ -91,8 +91,12 @@ class Grouping:
         -------
         Grouping
         """
-        edges, values = (tuple(kept.get(name, ())) for name in ("edges", "values"))
-        return cls(str(kept["name"]), edges, values, kept.get("coordinate"))
+        edges, values = (kept.get(name, ()) for name in ("edges", "values"))
+        known = all(isinstance(value, (str, int, float)) for value in values)
+        coordinate = kept.get("coordinate")
+        if not known or not isinstance(kept["name"], str) or type(coordinate) not in (int, type(None)):
+            raise ValueError(f"no rows can be grouped by {str(kept)[:80]}")
+        return cls(kept["name"], checked_edges(edges) if edges else (), tuple(values), coordinate)
 
 
 def by_values(name: str, column: Any, coordinate: int | None = None) -> Grouping:

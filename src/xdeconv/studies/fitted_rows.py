@@ -10,6 +10,7 @@ from ..fitting.beside.inflating import grouped_data
 from ..methods.fixed import Fixed
 from ..mixture._mixture import Mixture
 from ..mixture.asking import Asked
+from ..mixture.facts import table
 from ..rows.data import Source, as_source
 
 
@@ -46,8 +47,8 @@ def fitted_fixed(mixture: Mixture) -> Fixed | None:
     Fixed or None
         None where nothing was held, or nothing is known of it.
     """
-    told = (mixture.meta or {}).get("fit")
-    if not isinstance(told, Mapping) or (told.get("components"), told.get("dim")) != (mixture.k, mixture.d):
+    told = table(mixture.meta or {}, "fit")
+    if (told.get("components"), told.get("dim")) != (mixture.k, mixture.d):
         return None
     try:
         (_, settings) = json.loads(told["method"])

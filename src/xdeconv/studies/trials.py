@@ -17,7 +17,7 @@ from ..fitting.state import refuse_other_settings
 from ..mixture._mixture import Mixture
 from ..mixture.storing import restored, saved
 from ..system.checksums import checksum
-from ..system.files import locked, write_atomically
+from ..system.files import MALFORMED, locked, write_atomically
 from ..system.progress import progress_of_call
 from ..system.ranks import rank
 
@@ -78,7 +78,7 @@ def _read(path: str | os.PathLike[str], settings: dict[str, Any]) -> tuple[list[
         if facts["format"] != FORMAT:
             raise ValueError(f"its format is {facts['format']!r}, that of this xdeconv is {FORMAT!r}")
         theirs, trials = dict(facts["settings"]), [_trial(line) for line in lines]
-    except (ValueError, KeyError, TypeError) as problem:
+    except MALFORMED as problem:
         raise ValueError(f"{path} does not hold the results of a selection, or is damaged: {problem}") from problem
     refuse_other_settings(path, theirs, settings)
     return lines, trials

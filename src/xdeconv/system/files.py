@@ -21,6 +21,10 @@ LONGEST = 255  # bytes that a name may have
 VERSION = 2  # of the files that save_tensors writes; 1, of xdeconv 0.1, had no list of features
 
 
+MALFORMED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+"""What facts of a file that have not the shape they should have raise, wherever they are taken apart."""
+
+
 class LaterVersion(ValueError):
     """A file from a later version of xdeconv, or one that uses what this version lacks."""
 

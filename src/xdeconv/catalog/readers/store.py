@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...system.checksums import digest, range_checksum
-from ...system.files import LaterVersion, refuse_later_version
+from ...system.files import MALFORMED, LaterVersion, refuse_later_version
 from .arrow import ArrowFiles, ipc_reader, units_of
 from .table import Piece, ReadError, Table
 
@@ -130,7 +130,7 @@ def open_store(folder: Path) -> StoreTable:
     manifest = read_manifest(folder)
     try:
         return _open_shards(folder, manifest)
-    except (KeyError, TypeError, ValueError, AttributeError) as problem:
+    except MALFORMED as problem:
         raise ReadError(f"{folder / MANIFEST} is damaged: {problem!r}") from problem
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ...fitting.history import KEPT
+from ...fitting.history import columns, remembered
 from ...mixture._mixture import Mixture
 from ...mixture.background import Uniform
 from ...system.files import write_atomically
@@ -75,7 +75,8 @@ def page(mixture: Mixture, title: str = "Mixture") -> str:
 
 def facts(mixture: Mixture, title: str = "Mixture") -> dict[str, Any]:
     """What the page knows, as JSON: arrays are float64 in base64, covariances as packed lower triangles."""
-    meta = {name: value for name, value in (mixture.meta or {}).items() if name != "history"}
+    history = remembered(mixture.meta or {})
+    meta = {name: value for name, value in (mixture.meta or {}).items() if not history or name != "history"}
     ranges = [view(mixture, a) for a in range(mixture.d)]
     background, beside, k = _background(mixture), _beside(mixture), mixture.k
     structure = mixture.structure
@@ -96,7 +97,7 @@ def facts(mixture: Mixture, title: str = "Mixture") -> dict[str, Any]:
         "scales": mixture.k // k,
         "beside": beside,
         "background": background,
-        "history": _history((mixture.meta or {}).get("history")),
+        "history": columns(history) if history else None,
         "meta": meta,
     }
 
@@ -148,12 +149,6 @@ def _beside(mixture: Mixture) -> list[str]:
     if mixture.selection is not None:
         words.append("a selection of rows: the density is that of all rows, kept or not")
     return words
-
-
-def _history(history: Any) -> Any:
-    """The columns of the history, or null."""
-    known = isinstance(history, Mapping) and all(isinstance(history.get(name), list) for name in KEPT)
-    return {name: history[name] for name in KEPT} if known else None
 
 
 def _policy(style: str, script: str) -> str:
