@@ -260,3 +260,26 @@ def test_a_background_that_is_neither_a_box_nor_a_file_is_told_what_to_write(her
     assert "there is no file uniform: give a model's file, or a box such as x=LOW:HIGH,y=LOW:HIGH" in " ".join(
         err.split()
     )
+
+
+def test_a_jitter_of_a_group_of_numbers_by_one_command(here, call):
+    rng, table = np.random.default_rng(5), pq.read_table("rows.parquet")
+    for name in ("x_error", "y_error"):
+        own = pa.array(rng.uniform(0.5 * SD, 2 * SD, ROWS))
+        table = table.set_column(table.column_names.index(name), name, own)
+    pq.write_table(table.append_column("field", pa.array(rng.choice([1.0, 2.5], ROWS))), "rows.parquet")
+    words = ("fit", "rows.parquet", "-c", "x,y", "-k", "1", "-o", "m.safetensors", "--moves", "none", "--epochs", "2")
+    code, _, err = call(*words, "--inflation", "by=field jitter=2.5")
+    assert code == 0, err
+    assert xd.load("m.safetensors").inflation.additive == (1,)
+    assert call(*words, "--force", "--inflation", "by=field jitter=2")[0] == 1
+
+
+def test_conditions_beside_a_background_say_its_share(here, call):
+    box = xd.Uniform([-8.0, -8.0], [8.0, 8.0])
+    mixture = FIELD.with_(background=box, background_weight=0.25)
+    mixture.save("beside.safetensors")
+    code, out, _ = call("condition", "beside.safetensors", "x=7")
+    share = mixture.condition({"x": 7.0}).background_weight
+    assert code == 0
+    assert f"background: {share:.4f} of the rows with these values" in out

@@ -20,7 +20,10 @@ def condition(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Model of the others to write.")] = None,
     force: options.Force = False,
 ) -> None:  # fmt: skip
-    """Describe the other coordinates, given some: mean and standard deviation of each, and a model of them."""
+    """Describe the other coordinates, given some: mean and standard deviation of each, and a model of them.
+
+    Beside a background they are those of rows that it did not make, and its share is told.
+    """
     values, errors = options.numbers(given, "GIVEN"), options.numbers(error, "--error")
     if output is not None:
         outputs.checked(output, [model], force, outputs.MODELS)
@@ -29,6 +32,8 @@ def condition(
     conditional = load(model).condition(values, error=errors or None)
     for line in summary(conditional):
         tell(line)
+    if conditional.background is not None:
+        tell(f"background: {conditional.background_weight:.4f} of the rows with these values")
     if output is not None:
         conditional.save(output)
         say(f"written: {output}")

@@ -341,7 +341,8 @@ class Inflated:
         if grouping.coordinate is None:
             raise ValueError(
                 f"errors are inflated by {grouping.name}, and these rows do not have it: give a table that does, or "
-                "xd.Batch.from_arrays(..., group=...) with places in mixture.inflation.groups"
+                "xd.Batch.from_arrays(..., group=...) with places in mixture.inflation.groups; or inflate their noise "
+                "yourself and take with_(inflation=None)"
             )
         return torch.from_numpy(grouping.index(batch.x[grouping.coordinate].cpu().numpy())).to(batch.device)
 

@@ -181,14 +181,25 @@ def _jittered(inflation: Inflation, grouping: Grouping | None) -> tuple[int, ...
     if not inflation.jitter or grouping is None:
         return ()
     known: Sequence[Any] = grouping.values if not grouping.edges else range(len(grouping.names))
-    unknown = [value for value in inflation.jitter if value not in known]
+    places = {value: [g for g, own in enumerate(known) if _means(value, own)] for value in inflation.jitter}
+    unknown = [value for value, named in places.items() if not named]
     if unknown:
         raise ValueError(f"Inflation(jitter={unknown}) names no group: they are {list(known)}")
-    found = tuple(sorted({list(known).index(value) for value in inflation.jitter}))
+    found = tuple(sorted({named[0] for named in places.values()}))
     if len(found) == len(known):
         raise ValueError("all groups have a jitter, which widens components alike: no row can tell the two apart "
                          "unless one group has none")  # fmt: skip
     return found
+
+
+def _means(said: Any, value: Any) -> bool:
+    """Whether a user means a value of a column, or a number of a bin: on a command line all is words."""
+    if said == value or not isinstance(said, str):
+        return bool(said == value)
+    try:
+        return float(said) == value and not isinstance(value, bool)
+    except ValueError:
+        return said == str(value)
 
 
 def _refuse_rows(rows: Batch, begun: Inflated, names: Sequence[str], whole: bool) -> None:
