@@ -17,6 +17,7 @@ import torch
 from ..rows.batch import Batch
 from ..rows.tables import Inexact
 from ..rows.unobserved import among
+from ..system.text import counted
 from .assembling import Assembled, assemble, blank
 from .bad_rows import bad_rows, undefined
 from .blocks import Block, Part, gathered, join
@@ -206,7 +207,7 @@ class Reader:
         row = piece.first + int(block.position[problem.row])
         raise ValueError(
             f"{piece.file}, row {row}{within(piece)}: {problem.column} {problem.what} "
-            f"({problem.count} such rows in this block); "
+            f"({counted(problem.count, 'such row')} in this block); "
             "bad_rows='drop' or --bad-rows drop leaves such rows out"
         )
 
