@@ -42,6 +42,19 @@ def test_errors_are_printed_written_and_drawn(folder, call):
     assert call("errors", "m.safetensors", "rows.parquet", "--picture", "bands.txt")[0] == 2
 
 
+def test_what_rows_leave_undetermined_is_said_once(folder, call, caplog):
+    """On a terminal each note stood there twice: on standard error, and below the table."""
+    fitted = xd.load("m.safetensors")
+    again = [0, 1, 1]
+    fitted.with_(weights=[0.6, 0.2, 0.2], means=fitted.means[again], covariances=fitted.covariances[again]).save(
+        "twins.safetensors"
+    )
+    code, out, err = call("errors", "twins.safetensors", "rows.parquet")
+    assert code == 0, err
+    assert "the rows leave undetermined the mean of component 1" in caplog.text
+    assert "undetermined" not in out + err
+
+
 @pytest.mark.slow
 def test_check_prints_one_verdict_per_coordinate(folder, call):
     code, out, err = call("check", "m.safetensors", "rows.parquet", "--bins", "2")

@@ -77,7 +77,7 @@ def errors(
 
 
 def lines(errors: Errors) -> list[str]:
-    """Weights, means and widths of components with their standard errors, the heaviest first; then notes."""
+    """Weights, means and widths of components with their standard errors, the heaviest first."""
     import numpy as np
 
     mixture = errors.mixture
@@ -85,14 +85,7 @@ def lines(errors: Errors) -> list[str]:
     means = cells("mean of", mixture, mixture.means, errors.means, errors.weights)
     sds = cells("sd of", mixture, widths.value, widths.standard_error, errors.weights)
     others = errors.beside_lines()
-    return [
-        *aligned(means),
-        "",
-        *aligned(sds),
-        *([""] * bool(others)),
-        *others,
-        *(f"note: {note}" for note in errors.notes),
-    ]
+    return [*aligned(means), "", *aligned(sds), *([""] * bool(others)), *others]
 
 
 def write(errors: Errors, output: Path) -> None:
