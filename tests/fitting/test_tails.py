@@ -136,6 +136,14 @@ def test_shares_sum_to_one():
 def test_mistakes_are_named(settings, message):
     with pytest.raises(ValueError, match=message):
         xd.fit(heavy(50), 1, **settings)
+    with pytest.raises(ValueError, match=message):
+        xd.Mixture([1.0], [[0.0]], [[[1.0]]], **settings)
+
+
+def test_a_mixture_takes_nu_alone_as_a_fit_does():
+    mixture = xd.Mixture([1.0], [[0.0]], [[[1.0]]], tails=3)
+    assert mixture.tails == xd.StudentT(3.0)
+    assert mixture.with_(tails=4.0).log_prob([[9.0]]) < mixture.log_prob([[9.0]])
 
 
 @pytest.mark.parametrize("noisy", [False, True])

@@ -23,7 +23,7 @@ from ..mixture.background import Background
 from ..mixture.coordinates import checked_names
 from ..mixture.inflated import Inflated
 from ..mixture.selections.contract import Selecting
-from ..mixture.tails import StudentT
+from ..mixture.tails import StudentT, as_tails
 from ..rows.data import Source
 from ..rows.resident import Cache, checked_cache
 from ..search.moves import Moves
@@ -196,11 +196,7 @@ def choose_tails(tails: Any, given: Mixture | None) -> StudentT | None:
     """The tails of components: the user's, or those of the mixture that a fit starts from."""
     if tails is None:
         return None if given is None else given.tails
-    if isinstance(tails, (int, float)) and not isinstance(tails, bool):
-        return StudentT(float(tails))
-    if not isinstance(tails, StudentT):
-        raise ValueError(f"tails must be an xd.StudentT(...), or its nu, got {tails!r}")
-    return tails
+    return as_tails(tails)
 
 
 def choose_covariance(

@@ -55,7 +55,7 @@ class Mixture(Questions, Writing):
         to 1, and b times the background's.
     background_weight : float
         b.
-    tails : StudentT, optional
+    tails : StudentT or float, optional
         Tails of the components that are heavier than Gaussian ones; covariances are then the shapes of Student's t.
     structure : str
         What its covariances were fitted as: full, tied, diagonal, spherical or low-rank:R.

@@ -23,7 +23,7 @@ from .inflated import Inflated
 from .matrices import checked_parameters, n_parameters, of_one_covariance
 from .selections.contract import Population, Selecting
 from .selections.given import as_selecting
-from .tails import StudentT
+from .tails import StudentT, as_tails
 
 Array = np.ndarray
 
@@ -54,6 +54,7 @@ class Components(Background):
         object.__setattr__(self, "units", checked_names(self.units, self.d, "units", unique=False))
         object.__setattr__(self, "meta", MappingProxyType(_checked_meta(self.meta)))
         object.__setattr__(self, "background_weight", _checked_background(self))
+        object.__setattr__(self, "tails", as_tails(self.tails))
         if self.inflation is not None and not isinstance(self.inflation, Inflated):
             raise ValueError(f"inflation must be the factors of a fit, mixture.inflation, got {self.inflation!r}")
         object.__setattr__(self, "selection", self.selected_by(self.selection))

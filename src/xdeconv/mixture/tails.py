@@ -8,7 +8,8 @@ row is then off by 0.0003 nat on average in one dimension, by 0.0016 in three an
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from numbers import Real
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -172,6 +173,15 @@ class StudentT:
         parts.append((q / c).sum(1))
         parts += [stats.packed[-1:]] if stats.unseen else []
         return Stats(torch.cat(parts), k, d, stats.whole, int(self.fitted), heavy=True, unseen=stats.unseen)
+
+
+def as_tails(tails: Any) -> StudentT | None:
+    """What a user says of tails: Student's, their nu alone, or none."""
+    if tails is None or isinstance(tails, StudentT):
+        return tails
+    if isinstance(tails, Real) and not isinstance(tails, bool):
+        return StudentT(float(tails))
+    raise ValueError(f"tails must be an xd.StudentT(...), or its nu, got {tails!r}")
 
 
 def scales(log_nu: float) -> Scales:
