@@ -266,6 +266,13 @@ REFUSED = {
 }
 
 
+def test_cuts_of_correlated_errors_beside_a_box_are_refused_before_any_work(monkeypatch):
+    monkeypatch.setattr("xdeconv.fitting._fit.run", lambda *_: pytest.fail("work was done"))
+    cuts, box = [xd.Cut(0, above=0.0), xd.Cut(1, below=3.0)], xd.Uniform([-9.0, -9.0], [9.0, 9.0])
+    with pytest.raises(ValueError, match="where their errors are correlated: give selection= a function"):
+        xd.fit([[0.5, 0.4]], 1, noise=[[[0.5, 0.3], [0.3, 0.4]]], background=box, selection=cuts)
+
+
 @pytest.mark.parametrize("text", REFUSED)
 def test_bad_selections_are_refused_before_any_work(text, monkeypatch):
     monkeypatch.setattr("xdeconv.fitting._fit.run", lambda *_: pytest.fail("work was done"))

@@ -85,7 +85,7 @@ def choose_selection(
     if sample.noise is None and chosen.needs_noise(noisy=False):
         raise ValueError(f"selection={chosen.told(known)} cuts on a value over its error and these rows have no "
                          "errors: give error= or noise=")  # fmt: skip
-    chosen.refuse(source.dim, background)
+    chosen.refuse(sample, background)
     if isinstance(background, Rows):
         raise ValueError("selection needs to know how much of the background was kept, and log-densities per row do "
                          "not say: give background= an xd.Uniform or an xd.Mixture")  # fmt: skip

@@ -71,7 +71,7 @@ class Completeness(Selecting):
             complete = batch.x.T[~batch.x.isnan().any(0)]
             self.covariances(complete.double().cpu().numpy())
 
-    def refuse(self, d: int, background: Background | None) -> None:
+    def refuse(self, some: Batch, background: Background | None) -> None:
         """Refuse a background without a density elsewhere."""
         if isinstance(background, Rows):
             raise ValueError("selection needs to know how much of the background was kept, and log-densities per row "
@@ -177,7 +177,7 @@ class Lost(Selecting):
         """That it is not known."""
         return "a function that is not known"
 
-    def refuse(self, d: int, background: Background | None) -> None:
+    def refuse(self, some: Batch, background: Background | None) -> None:
         """Refuse everything."""
         raise _lost()
 

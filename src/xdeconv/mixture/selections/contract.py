@@ -121,13 +121,13 @@ class Selecting(ABC):
         """Whether chances are averages over draws."""
 
     @abstractmethod
-    def refuse(self, d: int, background: Background | None) -> None:
-        """Refuse a number of dimensions or a background that it is not made for.
+    def refuse(self, some: Batch, background: Background | None) -> None:
+        """Refuse a number of dimensions, errors or a background that it is not made for.
 
         Parameters
         ----------
-        d : int
-            Dimensions of the data.
+        some : Batch
+            Some of the rows.
         background : Background or None
             What else makes rows.
         """

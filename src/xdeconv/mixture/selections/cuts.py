@@ -158,13 +158,15 @@ class Cuts(Selecting, Chances):
         """Itself: nothing is drawn."""
         return self
 
-    def refuse(self, d: int, background: Background | None) -> None:
-        """Refuse cuts on coordinates that there are not, and a background without a density elsewhere."""
-        if max(self.coordinates) >= d:
-            raise ValueError(f"selection cuts on column {max(self.coordinates)} and the data have {d}")
+    def refuse(self, some: Batch, background: Background | None) -> None:
+        """Refuse cuts on coordinates that there are not, and a background of which nobody knows what they keep."""
+        if max(self.coordinates) >= some.d:
+            raise ValueError(f"selection cuts on column {max(self.coordinates)} and the data have {some.d}")
         if isinstance(background, Rows):
             raise ValueError("selection needs to know how much of the background was kept, and log-densities per row "
                              "do not say: give background= an xd.Uniform or an xd.Mixture")  # fmt: skip
+        if background is not None:
+            self._beside(background, some)
 
     def log_kept(self, batch: Batch) -> Tensor:
         """Zero: rows that were not kept are refused before."""
