@@ -151,7 +151,14 @@ def test_log_densities_of_rows_have_none_elsewhere():
     for ask in (lambda: mixture.marginal([0]), lambda: mixture.condition({0: 1.0}), lambda: mixture.sample(5)):
         with pytest.raises(ValueError, match=r"take with_\(background=None\)"):
             ask()
-    assert mixture.with_(background=None).sample(5, seed=0).shape == (5, 2)
+    alone = mixture.with_(background=None)
+    assert alone.sample(5, seed=0).shape == (5, 2)
+    np.testing.assert_array_equal(mixture.outlier(X), alone.outlier(X))  # which is of the components
+    np.testing.assert_array_equal(mixture.component_tail(X), alone.component_tail(X))
+    rows, cut = xd.Batch.from_arrays(X, background=np.zeros(2)), xd.Cut(0, above=0.0)
+    for ask in (mixture.score, mixture.kept_probability):
+        with pytest.raises(ValueError, match="how much of the background was kept"):
+            ask(rows, selection=cut)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from .background import Background
 from .coordinates import Coordinate, checked_names, indices
 from .inflated import Inflated
 from .matrices import checked_parameters, n_parameters, of_one_covariance
-from .selections.contract import Population, Selecting
+from .selections.contract import Population, Selecting, refuse_bare
 from .selections.given import as_selecting
 from .tails import StudentT, as_tails
 
@@ -301,6 +301,7 @@ class Components(Background):
         -------
         Population
         """
+        refuse_bare(self.background)
         return Population(self.scaled(device), self.background)
 
     def tensors(self, device: torch.device | str = "cpu") -> Parameters:

@@ -262,7 +262,7 @@ class Questions(Components):
         def improbable(_: Parameters, batch: Batch) -> Tensor:
             return torch.from_numpy(p_values(parameters, batch))
 
-        return self._each(improbable, X, noise, projection, error=error, device="cpu")
+        return self.with_(background=None)._each(improbable, X, noise, projection, error=error, device="cpu")
 
     def component_tail(
         self,
@@ -301,7 +301,7 @@ class Questions(Components):
             where = computing(parameters, lambda: batch.n, device, dtype)
             return torch.from_numpy(Posterior(parameters, batch, where=where).component_tail())
 
-        return self._each(tails, X, noise, projection, error=error, device="cpu")
+        return self.with_(background=None)._each(tails, X, noise, projection, error=error, device="cpu")
 
     def posterior(
         self,

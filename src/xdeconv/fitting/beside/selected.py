@@ -11,7 +11,7 @@ from torch import Tensor
 from ...kernels.parameters import Parameters
 from ...kernels.stats import Stats
 from ...mixture._mixture import Mixture
-from ...mixture.background import Background, Rows
+from ...mixture.background import Background
 from ...mixture.selections.contract import FEWEST, Chances, Population, Selecting, rejection
 from ...mixture.selections.given import as_selecting
 from ...rows.batch import Batch
@@ -86,9 +86,6 @@ def choose_selection(
         raise ValueError(f"selection={chosen.told(known)} cuts on a value over its error and these rows have no "
                          "errors: give error= or noise=")  # fmt: skip
     chosen.refuse(sample, background)
-    if isinstance(background, Rows):
-        raise ValueError("selection needs to know how much of the background was kept, and log-densities per row do "
-                         "not say: give background= an xd.Uniform or an xd.Mixture")  # fmt: skip
     return chosen
 
 

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from ...rows.batch import Batch
 from ...system.functions import named
-from ..background import Background, Rows
+from ..background import Background
 from ..matrices import square_root
-from .contract import FEWEST, Array, Population, Selecting, standard_errors
+from .contract import FEWEST, Array, Population, Selecting, refuse_bare, standard_errors
 from .drawing import Drawn
 
 
@@ -73,9 +73,7 @@ class Completeness(Selecting):
 
     def refuse(self, some: Batch, background: Background | None) -> None:
         """Refuse a background without a density elsewhere."""
-        if isinstance(background, Rows):
-            raise ValueError("selection needs to know how much of the background was kept, and log-densities per row "
-                             "do not say: give background= an xd.Uniform or an xd.Mixture")  # fmt: skip
+        refuse_bare(background)
 
     def transformed(self, shift: Array, scale: Array) -> Completeness:
         """That of shift + scale * v: values go back before the function sees them."""

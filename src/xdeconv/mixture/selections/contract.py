@@ -28,7 +28,7 @@ from torch import Tensor
 from ...kernels.parameters import Parameters
 from ...kernels.stats import Stats
 from ...rows.batch import Batch
-from ..background import Background
+from ..background import Background, Rows
 from ..matrices import square_root
 
 Array = np.ndarray
@@ -311,6 +311,13 @@ class Chances(ABC):
         parts = [rows[None], loglik[None], q, (stats.g - kept.g).flatten(), (stats.G - kept.G).flatten()]
         unseen = (rows - stats.rows)[None]
         return replace(stats, packed=torch.cat([*parts, unseen]), unseen=True)
+
+
+def refuse_bare(background: Background | None) -> None:
+    """Refuse a background without a density elsewhere."""
+    if isinstance(background, Rows):
+        raise ValueError("selection needs to know how much of the background was kept, and log-densities per row do "
+                         "not say: give background= an xd.Uniform or an xd.Mixture")  # fmt: skip
 
 
 def refuse_rejected(selection: Selecting, batch: Batch, first: int = 0) -> None:

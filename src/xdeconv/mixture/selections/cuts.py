@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from ...rows.batch import Batch
-from ..background import Background, Rows, Uniform
-from .contract import FLOOR, Array, Chances, Kept, Population, Selecting, standard_errors
+from ..background import Background, Uniform
+from .contract import FLOOR, Array, Chances, Kept, Population, Selecting, refuse_bare, standard_errors
 from .intervals import Box, box
 
 SUFFIX = "_over_error"
@@ -162,9 +162,7 @@ class Cuts(Selecting, Chances):
         """Refuse cuts on coordinates that there are not, and a background of which nobody knows what they keep."""
         if max(self.coordinates) >= some.d:
             raise ValueError(f"selection cuts on column {max(self.coordinates)} and the data have {some.d}")
-        if isinstance(background, Rows):
-            raise ValueError("selection needs to know how much of the background was kept, and log-densities per row "
-                             "do not say: give background= an xd.Uniform or an xd.Mixture")  # fmt: skip
+        refuse_bare(background)
         if background is not None:
             self._beside(background, some)
 
