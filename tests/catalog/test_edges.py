@@ -536,6 +536,16 @@ def endless(path):
         path.write_bytes(content.replace(b"'D       '", b"'0D      '"))
 
 
+def test_groups_within_groups_have_an_end(tmp_path):
+    """HDF5 itself walks through 3,000 of them, a file of 3 MB, for 17 seconds in which no Ctrl-C is heard."""
+    for depth, name in ((90, "sound.hdf5"), (110, "deep.hdf5")):
+        with h5py.File(tmp_path / name, "w") as file:
+            file.create_dataset("g/" * depth + "x", data=np.arange(3.0))
+    assert xd.open(tmp_path / "sound.hdf5", ["x"], error={"x": None}).rows == 3
+    with pytest.raises(ReadError, match=r"deep\.hdf5 has groups within groups, more than 100 deep"):
+        xd.open(tmp_path / "deep.hdf5", ["x"], error={"x": None})
+
+
 @pytest.mark.parametrize("name", ["a.npy", "narrow.npy", "a.npz", "a.fits"])
 def test_rows_that_take_no_bytes_are_refused(name, tmp_path):
     endless(tmp_path / name)

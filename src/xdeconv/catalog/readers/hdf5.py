@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 PIECE_ROWS = 4 * BLOCK_ROWS  # to open a column takes as long as to read one and a half blocks of it
 MOST_PIECES = 1 << 14  # which 4e9 rows fill: a small file may say that it has any number of rows
+DEEPEST = 100  # groups within groups: HDF5 itself takes 17 s to walk through 3,000
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ def _file(path: str) -> Any:
 def _columns(file: Any, path: str) -> dict[str, _Column]:
     """Columns by name: those of vaex if there are any, else of a compound dataset, else one-dimensional datasets."""
     try:
-        columns = _vaex(file) or _compound(file, path) or _flat(file, path)
+        columns = _vaex(file) or _found(file, path)
         for name, column in columns.items():
             _refuse_elsewhere(file, path, name, column)
         return columns
@@ -157,12 +159,20 @@ def _vaex(file: Any) -> dict[str, _Column]:
     return {n: _Column(g["data"], mask=g.get("mask"), unit=_unit(g) or _unit(g["data"])) for n, g in named.items()}
 
 
-def _datasets(file: Any) -> dict[str, Any]:
+def _found(file: Any, path: str) -> dict[str, _Column]:
+    """Columns of a file that follows no convention."""
+    datasets = _datasets(file, path)
+    return _compound(file, path, datasets) or _flat(path, datasets)
+
+
+def _datasets(file: Any, path: str) -> dict[str, Any]:
     """One-dimensional datasets by their paths."""
     h5py = need("h5py")
     datasets: dict[str, Any] = {}
 
     def visit(name: str, item: Any) -> None:
+        if name.count("/") > DEEPEST:
+            raise ReadError(f"{path} has groups within groups, more than {DEEPEST} deep: it is not a table")
         if isinstance(item, h5py.Dataset) and item.ndim == 1:
             datasets[name] = item
 
@@ -170,9 +180,9 @@ def _datasets(file: Any) -> dict[str, Any]:
     return datasets
 
 
-def _compound(file: Any, path: str) -> dict[str, _Column]:
+def _compound(file: Any, path: str, datasets: Mapping[str, Any]) -> dict[str, _Column]:
     """The fields of the one compound dataset, with the units that astropy keeps beside it."""
-    tables = {name: item for name, item in _datasets(file).items() if item.dtype.names}
+    tables = {name: item for name, item in datasets.items() if item.dtype.names}
     if len(tables) > 1:
         raise ReadError(f"{path} holds {len(tables)} tables ({', '.join(tables)}): copy one into a file of its own")
     for name, item in tables.items():
@@ -183,17 +193,16 @@ def _compound(file: Any, path: str) -> dict[str, _Column]:
     return {}
 
 
-def _flat(file: Any, path: str) -> dict[str, _Column]:
+def _flat(path: str, datasets: Mapping[str, Any]) -> dict[str, _Column]:
     """Datasets of the commonest length, by their last name, or by their whole path where two end alike."""
-    datasets = _datasets(file)
     if not datasets:
         raise ReadError(f"{path} has no columns: no one-dimensional dataset")
-    lengths = [len(item) for item in datasets.values()]
-    most = max(set(lengths), key=lengths.count)
-    long = {name: item for name, item in datasets.items() if len(item) == most}
-    ends = [name.rsplit("/", 1)[-1] for name in long]
-    return {name if ends.count(end) > 1 else end: _Column(item, unit=_unit(item))
-            for end, (name, item) in zip(ends, long.items(), strict=True)}  # fmt: skip
+    lengths = {name: len(item) for name, item in datasets.items()}
+    [(most, _)] = Counter(lengths.values()).most_common(1)
+    ends = {name: name.rsplit("/", 1)[-1] for name, length in lengths.items() if length == most}
+    alike = Counter(ends.values())
+    return {name if alike[end] > 1 else end: _Column(datasets[name], unit=_unit(datasets[name]))
+            for name, end in ends.items()}  # fmt: skip
 
 
 def _unit(item: Any) -> str:
