@@ -44,7 +44,7 @@ def test_a_forged_way_to_read_is_refused_by_the_library(rows, tmp_path, forged):
     model = xd.Mixture([1.0], [[0.0, 0.0]], [np.eye(2)], labels=["x", "y"], meta=meta)
     rows.to_parquet(tmp_path / "rows.parquet")
     for given in (rows, tmp_path / "rows.parquet"):
-        with pytest.raises(ValueError, match="which this xdeconv does not know|damaged"):
+        with pytest.raises(ValueError, match=r"which this xdeconv does not know|damaged"):
             model.posterior(given)
 
 
@@ -113,7 +113,9 @@ def test_meta_of_a_user_is_not_taken_for_that_of_a_fit(rows):
         xd.Classifier({"a": model, "b": model}, priors="training").predict(rows)
 
 
-@pytest.mark.parametrize(("name", "column"), [("loglik", [None]), ("restart", ["a"]), ("moved", [0.5]), ("epoch", [{}])])
+@pytest.mark.parametrize(
+    ("name", "column"), [("loglik", [None]), ("restart", ["a"]), ("moved", [0.5]), ("epoch", [{}])]
+)
 def test_a_forged_history_is_none(name, column):
     history = {"epoch": [0], "restart": [0], "loglik": [-1.0], "validation": [None], "moved": [None]}
     model = xd.Mixture([1.0], [[0.0]], [[[1.0]]], meta={"history": {**history, name: column}})
