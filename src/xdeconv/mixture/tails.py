@@ -23,7 +23,8 @@ from ..rows.batch import Batch
 SCALES = 6
 LOW, HIGH = 1e-3, 0.99  # quantiles of u
 LEAST, MOST = 0.5, 1000.0  # nu that a fit may come to
-WITHIN = 1e-3  # of that range, from its ends: where a fit begins
+LOW_END, HIGH_END = 1e-6, 1e-3  # of that range, at its ends, where numbers have no slope; a nu of 999 is one of 1000
+SLOW = 1e-3  # of log nu per number: less counts as this where it is said what rows know of the number
 STEP = 1e-4  # of log nu, for derivatives
 INFORMATION = 0.5  # of one row about log nu, in order of magnitude
 FIRST = 5.0  # nu that a fit begins with
@@ -71,7 +72,7 @@ class StudentT:
         if not self.fitted:
             return torch.zeros(0, dtype=torch.float64)
         share = ((FIRST if self.nu is None else self.nu) - LEAST) / (MOST - LEAST)
-        share = min(max(share, WITHIN), 1 - WITHIN)
+        share = min(max(share, LOW_END), 1 - HIGH_END)
         return torch.tensor([np.log(MOST - LEAST) + np.log(share) - np.log1p(-share)], dtype=torch.float64)
 
     def at(self, numbers: Tensor) -> StudentT:
@@ -169,7 +170,7 @@ class StudentT:
             inside = 0.5 * torch.einsum("kab,ksab->s", V, G)
             slope = (inside @ on_c) + (q.sum(0) / p) @ on_p
             by = self._by_number
-            parts += [by * slope[None], max(by, WITHIN) ** 2 * INFORMATION * stats.rows[None]]
+            parts += [by * slope[None], max(by, SLOW) ** 2 * INFORMATION * stats.rows[None]]
         parts.append((q / c).sum(1))
         parts += [stats.packed[-1:]] if stats.unseen else []
         return Stats(torch.cat(parts), k, d, stats.whole, int(self.fitted), heavy=True, unseen=stats.unseen)
