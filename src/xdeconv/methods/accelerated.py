@@ -24,7 +24,7 @@ from .em import EM, EMState, restored
 from .fixed import Fixed
 from .lbfgs import direction_of
 from .prior import Prior
-from .structures import FULL, Sight, Structure, ThroughNoise
+from .structures import FULL, Sight, Structure, ThroughNoise, complete_data
 
 MEMORY = 50  # steps whose curvature is remembered
 WARM_UP = 5  # passes of plain EM before the first chart
@@ -48,6 +48,7 @@ class Progress(NamedTuple):
     learnt: float = 0.0  # steps in memory
     promised: float = torch.inf  # gain of the next step, by the curvature learnt so far
     window: float = WINDOW  # steps whose gains tell what is left
+    plain: float = 0.0  # 1 where charts count noise no more: EM's own steps are shorter, and always gain
 
 
 @dataclass(frozen=True)
@@ -189,6 +190,8 @@ class Accelerated(Method):
     def _anchored(self, state: AcceleratedState, accepted: EMState, stats: Stats) -> AcceleratedState:
         """A new chart around the accepted mixture; what was learnt in the old one is forgotten."""
         sight = self.sight if self._sees_noise else None
+        if sight is not None and state.progress.plain:
+            sight = complete_data
         chart = Chart.around_state(accepted, stats, self.prior, self.covariance, sight)
         x = torch.zeros_like(state.x)
         gradient = chart.gradient(x, accepted.weights, stats, self.prior, self.fixed or Fixed())
@@ -218,11 +221,19 @@ class Accelerated(Method):
         return self._headed(state)
 
     def _rejected(self, state: AcceleratedState) -> AcceleratedState:
-        """A shorter step; after some, a new chart; where even EM's own direction fails, nothing is left to gain."""
+        """A shorter step; after some, a new chart; where even EM's own direction fails, nothing is left to gain.
+
+        A chart that counts noise takes it to be alike in all rows. Where one in fifty sees what others do not, a first
+        step in it is fifty times too long: such charts are given up.
+        """
         p = state.progress
         if p.tries + 1 < TRIES:
             return self._trial(state, p._replace(step=SHORTER * p.step, tries=p.tries + 1))
-        if p.learnt > 0:
+        counted = p.learnt == 0 and self._sees_noise and not p.plain
+        if counted:
+            p = p._replace(plain=1.0)
+            state = replace(state, progress=p)
+        if p.learnt > 0 or counted:
             k, d = state.chart.means.shape
             sums = Stats(state.sums, k, d, extra=len(state.chart.numbers))
             return self._anchored(state, self.accepted(state), sums)

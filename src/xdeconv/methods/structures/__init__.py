@@ -8,7 +8,7 @@ from .contract import Covariances, Structure
 from .coordinates import Coordinates, LogCholesky
 from .low_rank import LowRank
 from .plain import Diagonal, Full, Spherical, Tied
-from .through_noise import Sight, ThroughNoise
+from .through_noise import Sight, ThroughNoise, complete_data
 
 __all__ = [
     "FULL",
@@ -24,6 +24,7 @@ __all__ = [
     "ThroughNoise",
     "Tied",
     "as_structure",
+    "complete_data",
 ]
 
 FULL = Full()

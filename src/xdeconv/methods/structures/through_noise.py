@@ -18,13 +18,14 @@ import torch
 from torch import Tensor
 
 from ...kernels.parameters import Factors
+from ..inverse import inverse_of
 from .coordinates import Coordinates
 from .relative import covariances_at, gradient_at
 
 Sight = Callable[[Tensor], Tensor]
 """From covariances (k, d, d) to the mean information of a row on each mean (k, d, d): V^-1 without noise."""
 FAINT = 1e-4  # of all rows: what is known of a number at least, so that a standard error is no longer than steps can be
-LEAST = 1e-7  # of a variance as rows see it: no width becomes smaller, so that covariances stay positive definite
+LEAST = 1e-7  # of a variance as rows see it: widths become no smaller, so that covariances stay positive definite
 UNSEEN = 1e-14  # of what complete data would tell: with less, none of the rows that were looked at sees an axis
 RARELY = 2.0**-8  # of the rows, about one of those that were looked at: how many may see such an axis all the same
 VANISHED = 0.1  # of a width at the anchor
@@ -45,12 +46,11 @@ class ThroughNoise(Coordinates):
     @classmethod
     def around(cls, L: Tensor, seen: Tensor, rows: Tensor, G: Tensor) -> Self:
         """The coordinates whose origin is V = L L^T, given M (k, d, d), q (k,) and the sums G there; NaN where L is."""
-        share, units = _axes(L, seen)
-        share = share.clamp(min=LEAST, max=1.0)
-        basis = units * share.sqrt()[:, None, :]
+        share, basis = _axes(L, seen)
+        told = share.clamp(min=LEAST)
         pull = (basis.mT @ G @ basis).diagonal(dim1=1, dim2=2).abs()
         a, b = _triangle(L)
-        known = rows[:, None] * share[:, a] * share[:, b] + pull[:, a]
+        known = rows[:, None] * told[:, a] * told[:, b] + pull[:, a]
         known = torch.maximum(torch.where(a == b, 2.0, 1.0).to(known) * known, FAINT * rows.sum())
         return cls(basis, share, known.sqrt())
 
@@ -72,7 +72,7 @@ class ThroughNoise(Coordinates):
     @property
     def condition(self) -> float:
         """How many times more complete data would know of the width that noise hides most."""
-        return 1 / float(self.share.amin()) ** 2
+        return 1 / float(self._told.amin()) ** 2
 
     def at(self, y: Tensor) -> tuple[Tensor, Factors | None]:
         """V = B C C^T B^T."""
@@ -86,7 +86,7 @@ class ThroughNoise(Coordinates):
     def most(self, y: Tensor) -> Tensor:
         """The largest logarithm of a width, as a part of what makes it as wide as noise, or what is added to one."""
         a, b = _triangle(self.basis)
-        entries, share = self.unscaled(y).view_as(self.roots).abs(), self.share[:, a]
+        entries, share = self.unscaled(y).view_as(self.roots).abs(), self._told[:, a]
         enough = (share.reciprocal().log1p() / 2).clamp(min=1.0)
         return torch.where(a == b, entries / enough, share.sqrt() * entries).amax()
 
@@ -113,21 +113,30 @@ class ThroughNoise(Coordinates):
 
     def _least(self) -> Tensor:
         """The least that C may have on its diagonal (k, d), which the anchor itself has not reached."""
-        return (0.999 * LEAST / self.share).sqrt()
+        return (0.999 * LEAST / self._told).sqrt()
+
+    @property
+    def _told(self) -> Tensor:
+        """Shares (k, d) that are not too small to compute with."""
+        return self.share.clamp(min=LEAST)
+
+
+def complete_data(covariances: Tensor) -> Tensor:
+    """What rows without noise would see of them: a chart in which the gradient is EM's own step."""
+    return inverse_of(torch.linalg.cholesky_ex(covariances)[0])
 
 
 def _axes(L: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
-    """Shares (k, d), axes that rows see best first, and their units A = B / sqrt(s) (k, d, d); NaN where L is.
+    """Shares (k, d), axes that rows see best first, and these axes B (k, d, d) with V = B B^T; NaN where L is.
 
     An axis that no row sees has no units of its own: those of a share of 0 were 1e150 times its width.
     """
     inside = L.mT @ seen @ L
     sound = inside.isfinite().all(2, keepdim=True).all(1, keepdim=True)
     share, turn = torch.linalg.eigh(torch.where(sound, inside, 0.0).cpu())
-    share = torch.where(share < UNSEEN, RARELY, share)
+    share = torch.where(share < UNSEEN, RARELY, share).clamp(max=1.0)
     share, turn = share.flip(-1).to(L.device), turn.flip(-1).to(L.device)
-    units = L @ turn / share.sqrt()[:, None, :]
-    return share, torch.where(sound, units, torch.nan)
+    return share, torch.where(sound, L @ turn, torch.nan)
 
 
 def _triangle(matrices: Tensor) -> tuple[Tensor, Tensor]:
