@@ -5,6 +5,9 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
+from importlib import import_module
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -72,6 +75,23 @@ def test_what_nobody_foresaw_is_one_line(here, call, monkeypatch, kind):
     assert code == code_of(kind("x"))
     assert "Traceback" in err
     assert "broken" in err
+
+
+def test_what_breaks_in_the_wake_of_an_interrupt_is_an_interrupt(here, call, monkeypatch):
+    """As a lock that a second Ctrl-C left unlocked: it was an error that nobody foresaw, exit code 5."""
+
+    def broken(*_, **__):
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise RuntimeError("release unlocked lock")
+
+    monkeypatch.setattr("xdeconv.catalog._open.open_source", broken)
+    code, _, err = call(*FIT)
+    assert (code, err) == (130, "xdeconv: interrupted\n")
+    code, _, err = call(*FIT, "--traceback")
+    assert code == 130
+    assert "RuntimeError: release unlocked lock" in err
 
 
 def test_traceback_is_not_for_what_stands_after_a_double_dash(here, call):
@@ -394,6 +414,25 @@ def test_a_second_interrupt_leaves_no_partial_file(here, apart):
     assert process.returncode == 130, err
     assert "Traceback" not in err
     assert [path.name for path in here.iterdir() if "partial" in path.name] == []
+
+
+def test_a_third_interrupt_while_the_second_ends_the_command_is_one(monkeypatch):
+    """It had ended in a traceback of Python's: three together, as from a key that is held down."""
+
+    class Last(warnings.catch_warnings):
+        def __exit__(self, *_):
+            super().__exit__(*_)
+            signal.raise_signal(signal.SIGINT)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    app = import_module("xdeconv.cli.app")
+    monkeypatch.setattr(app, "_code", interrupted)
+    monkeypatch.setattr(app, "warnings", SimpleNamespace(catch_warnings=Last, showwarning=None))
+    with pytest.raises((SystemExit, KeyboardInterrupt)) as ended:
+        run([])
+    assert repr(ended.value) == "SystemExit(130)"
 
 
 def test_the_handlers_of_others_are_put_back(here):

@@ -175,12 +175,12 @@ def run(arguments: Sequence[str] | None = None, *, last: bool = False) -> NoRetu
     traced = TRACEBACK in ours or bool(os.environ.get("XDECONV_TRACEBACK"))
     if TRACEBACK in ours:
         words = [word for word in ours if word != TRACEBACK] + words[len(ours) :]
-    with _Signals(last) as signals, warnings.catch_warnings():
-        warnings.showwarning = _warned
-        try:
+    try:
+        with _Signals(last) as signals, warnings.catch_warnings():
+            warnings.showwarning = _warned
             code = _code(words, traced, signals)
-        except KeyboardInterrupt:
-            code = 130
+    except KeyboardInterrupt:  # one more, which came while the first was being said: by now none is heard
+        code = 130
     if last and code == 130:
         _leave(code)
     raise SystemExit(code)
@@ -212,18 +212,32 @@ def _code(words: list[str], traced: bool, signals: _Signals) -> int:
 
 def _end(problem: BaseException, traced: bool) -> int:
     """Say what happened; the exit code."""
+    first = _interrupt_behind(problem)
     if traced and not isinstance(problem, (Stop, KeyboardInterrupt)):
         import traceback
 
         say("".join(traceback.format_exception(problem)).rstrip())
-    elif not isinstance(problem, Stop) or problem.text:
-        unforeseen = code_of(problem) == 5 and not memory.short(problem)
-        hint = f" (xdeconv {TRACEBACK} shows where)" if unforeseen else ""
-        say(f"xdeconv: {text_of(problem)}{hint}")
+    elif not isinstance(first, Stop) or first.text:
+        hint = f" (xdeconv {TRACEBACK} shows where)" if _unforeseen(first) else ""
+        say(f"xdeconv: {text_of(first)}{hint}")
     ranks = sys.modules.get("xdeconv.system.ranks")
     if ranks is not None and ranks.joined():  # a group that has lost a rank may abort while Python ends
-        os._exit(code_of(problem))
-    return code_of(problem)
+        os._exit(code_of(first))
+    return code_of(first)
+
+
+def _unforeseen(problem: BaseException) -> bool:
+    return code_of(problem) == 5 and not memory.short(problem)
+
+
+def _interrupt_behind(problem: BaseException) -> BaseException:
+    """The interrupt in whose wake nobody foresaw a problem, such as a lock that a second Ctrl-C left unlocked."""
+    earlier: BaseException | None = problem
+    while _unforeseen(problem) and earlier is not None:
+        if isinstance(earlier, KeyboardInterrupt):
+            return earlier
+        earlier = earlier.__cause__ or earlier.__context__
+    return problem
 
 
 class _Signals:
