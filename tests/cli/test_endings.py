@@ -296,6 +296,17 @@ def test_a_closed_standard_error_stops_nothing(here):
 
 
 @pytest.mark.processes
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no full device")
+@pytest.mark.parametrize(("words", "code"), [(" ".join(FIT), 0), ("fit --nonsense", 2)])
+def test_a_full_disk_behind_standard_error_stops_nothing(here, words, code):
+    done = subprocess.run(
+        f"{sys.executable} -m xdeconv {words} 2> /dev/full", shell=True, capture_output=True, check=False
+    )
+    assert done.returncode == code
+    assert (here / "new.safetensors").exists() == (code == 0)
+
+
+@pytest.mark.processes
 def test_a_reader_that_goes_away_is_silent(here):
     line = f"({sys.executable} -m xdeconv info {MODEL}; echo $? >&2) | true"
     done = subprocess.run(line, shell=True, stderr=subprocess.PIPE, text=True, check=False)

@@ -92,6 +92,28 @@ def test_a_closed_standard_error_stops_nothing(stderr):
         shown.update("all", done=2)
 
 
+@pytest.mark.parametrize(
+    ("problem", "terminal"),
+    [(OSError(28, "No space left on device"), False), (BrokenPipeError(), False), (ValueError("closed"), False),
+     (OSError(5, "Input/output error"), True)],
+)  # fmt: skip
+def test_nobody_who_hears_stops_nothing(stderr, terminal, problem):
+    """A full disk under a log, a reader or a terminal that has gone: a fit had ended with exit code 3, and no word."""
+
+    class Gone(io.StringIO):
+        def write(self, text):
+            raise problem
+
+        def isatty(self):
+            return terminal
+
+    stderr(Gone())
+    with Progress(total=2, delay=0.0, every_step=True) as shown:
+        shown.update("one", done=1)
+        shown.update("all", done=1)
+    assert shown.done == 2
+
+
 def test_a_notebook_is_written_in_place(stderr, monkeypatch):
     written = []
 

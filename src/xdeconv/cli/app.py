@@ -201,7 +201,8 @@ def _code(words: list[str], traced: bool, signals: _Signals) -> int:
         return code if isinstance(code, int) else 0
     except UsageProblem as problem:
         problem.message = printable(problem.message, keep="\n")
-        problem.show()
+        with contextlib.suppress(OSError, ValueError):  # as in say()
+            problem.show()
         return int(problem.exit_code)
     except BaseException as problem:
         signals.deaf = True

@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -92,11 +92,11 @@ class Progress:
             self.timer.cancel()
         if self.token is not None:
             _CURRENT.reset(self.token)
-        with self.lock:
+        with self.lock, _whoever_hears():
             self.shown = False
             if self.view is not None:
-                self.view.close()
-                self.view = None
+                view, self.view = self.view, None
+                view.close()
 
     def update(self, text: str, done: int = 0, total: int | None = None) -> None:
         """Say what happens now, how much more is ``done``, and the new ``total`` if it has changed."""
@@ -107,12 +107,17 @@ class Progress:
             self._show(done > 0)
 
     def _show(self, step: bool = False) -> None:
-        with self.lock:
+        with self.lock, _whoever_hears():
             if not self.shown:
                 return
             if self.view is None:
                 self.view = _view(self.began, self.every_step, self.lines)
             self.view.show(printable(self.text), self.done, self.total, step)
+
+
+def _whoever_hears() -> AbstractContextManager[None]:
+    """No work ends because nobody can be told of it: a full disk under a log, a terminal that has gone."""
+    return suppress(OSError, ValueError)
 
 
 _CURRENT: ContextVar[Progress | None] = ContextVar("xdeconv_progress", default=None)
