@@ -1,5 +1,8 @@
 """Models of somebody else: facts of any shape, with a right checksum, are refused or left aside, never obeyed."""
 
+import json
+import struct
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -91,6 +94,18 @@ def test_what_stands_beside_the_gaussians_is_refused_when_it_is_loaded(saved, tm
     save_tensors(tmp_path / "forged.safetensors", "mixture", arrays, facts)
     with pytest.raises(ValueError, match="is damaged"):
         xd.load(tmp_path / "forged.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "size"), [("F8_E4M3", [8], 8), ("BF16", [4], 8), ("F64", [2**31, 0, 2**31], 0)], ids=str
+)
+def test_tensors_that_numpy_cannot_hold_are_refused_by_name(tmp_path, kind, shape, size):
+    metadata = {"format": "xdeconv mixture", "version": "2", "facts": "{}", "features": "[]", "checksum": "0"}
+    told = {"__metadata__": metadata, "means": {"dtype": kind, "shape": shape, "data_offsets": [0, size]}}
+    header = json.dumps(told).encode()
+    (tmp_path / "m.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(size))
+    with pytest.raises(ValueError, match=r"m\.safetensors is (truncated, )?damaged"):
+        xd.load(tmp_path / "m.safetensors")
 
 
 def test_what_is_not_forged_is_loaded(saved):

@@ -217,7 +217,7 @@ def load_tensors(
                 raise ValueError(f"{path} is not an xdeconv {kind} (its format is {found!r})")
             version = refuse_later_version(metadata.get("version"), VERSION, path)
             needed = metadata["features"] if version > 1 else ""
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            tensors = _tensors(file, f"{path} is damaged")
             text = metadata.get("facts", "null")
             if metadata.get("checksum") != _checksum(tensors, text + needed):
                 raise ValueError(f"{path} is damaged: its numbers are not those that were written")
@@ -225,6 +225,14 @@ def load_tensors(
             return tensors, json.loads(text)
     except (SafetensorError, json.JSONDecodeError, KeyError, TypeError, OverflowError, RecursionError) as problem:
         raise ValueError(f"{path} is truncated, damaged or not an xdeconv {kind}: {problem}") from problem
+
+
+def _tensors(file: Any, damaged: str) -> dict[str, np.ndarray]:
+    """All arrays; one of a type that NumPy lacks, or of a shape that no array has, was not written by xdeconv."""
+    try:
+        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except MALFORMED as problem:
+        raise ValueError(f"{damaged}: {problem}") from problem
 
 
 def kind_of(path: str | os.PathLike[str]) -> str | None:
