@@ -536,6 +536,16 @@ def endless(path):
         path.write_bytes(content.replace(b"'D       '", b"'0D      '"))
 
 
+@pytest.mark.parametrize("shape", [(0, 10**12), (0, 2, 10**12), (1, 10_001)], ids=str)
+def test_names_are_not_made_up_for_any_number_of_columns(tmp_path, shape):
+    """128 bytes of .npy, of no rows and 10^12 columns, had taken all memory there is."""
+    with open(tmp_path / "a.npy", "wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": shape})
+        file.write(bytes(80_008 * shape[0]))
+    with _little_and_soon(), pytest.raises(ReadError, match=r"a\.npy has shape .* more than 10,000 columns"):
+        open_table(tmp_path / "a.npy")
+
+
 def test_groups_within_groups_have_an_end(tmp_path):
     """HDF5 itself walks through 3,000 of them, a file of 3 MB, for 12 seconds."""
     for depth, name in ((90, "sound.hdf5"), (110, "deep.hdf5")):

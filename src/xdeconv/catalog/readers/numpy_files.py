@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 DAMAGE = (OSError, ValueError, EOFError, KeyError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error)
 MOST_UNPACKED = 1100  # deflate makes at most 1,032 bytes of one
+MOST_COLUMNS = 10_000  # that names are made up for
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,8 @@ def array_table(array: Any, name: str, names: Sequence[str] | None = None) -> Ar
 
 
 def _chosen(shape: tuple[int, ...], name: str, names: Sequence[str] | None) -> list[str]:
+    if not names and shape[-1] > MOST_COLUMNS:  # an array without rows may say any number
+        raise ValueError(f"{name} has shape {shape}: more than {MOST_COLUMNS:,} columns without names")
     chosen = list(names or [f"x{i}" for i in range(shape[-1])])
     if len(shape) != 2 or len(chosen) != shape[1]:
         raise ValueError(f"{name} has shape {shape}: name each of its columns, got {chosen}")
