@@ -229,15 +229,12 @@ class Accelerated(Method):
         p = state.progress
         if p.tries + 1 < TRIES:
             return self._trial(state, p._replace(step=SHORTER * p.step, tries=p.tries + 1))
-        counted = p.learnt == 0 and self._sees_noise and not p.plain
-        if counted:
-            p = p._replace(plain=1.0)
-            state = replace(state, progress=p)
-        if p.learnt > 0 or counted:
-            k, d = state.chart.means.shape
-            sums = Stats(state.sums, k, d, extra=len(state.chart.numbers))
-            return self._anchored(state, self.accepted(state), sums)
-        return replace(self._trial(state, p._replace(step=0.0, promised=0.0)), gains=torch.zeros_like(state.gains))
+        if p.learnt == 0 and (p.plain or not self._sees_noise):
+            return replace(self._trial(state, p._replace(step=0.0, promised=0.0)), gains=torch.zeros_like(state.gains))
+        k, d = state.chart.means.shape
+        sums = Stats(state.sums, k, d, extra=len(state.chart.numbers))
+        given_up = replace(state, progress=p._replace(plain=1.0)) if p.learnt == 0 else state
+        return self._anchored(given_up, self.accepted(state), sums)
 
     def _headed(self, state: AcceleratedState) -> AcceleratedState:
         """The direction from the accepted mixture, and the first trial along it."""
