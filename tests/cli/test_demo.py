@@ -11,6 +11,7 @@ from rich.console import Console
 
 import xdeconv as xd
 from xdeconv.catalog import hipparcos
+from xdeconv.cli import outputs
 from xdeconv.cli import velocities as demo
 from xdeconv.mixture.modes import climb, find_maxima, log_density, log_excess, one_gaussian
 
@@ -47,6 +48,13 @@ def test_velocities_near_the_sun_are_the_known_ones(found):
     whole = one_gaussian(found[0].mixture)
     np.testing.assert_allclose(whole.means[0], [-10.5, -17.5, -7.2], atol=2.0)
     np.testing.assert_allclose(np.sqrt(np.diagonal(whole.covariances[0])), [32, 22, 15], rtol=0.15)
+
+
+@pytest.mark.slow
+def test_what_the_demo_writes_is_known_as_ours(found):
+    """The picture had no mark, so that a second `make demo` refused to write over what the first had made."""
+    for path in (found[0].model, found[0].picture):
+        assert outputs.checked(Path(path), (), force=False) == Path(path)
 
 
 @pytest.mark.slow

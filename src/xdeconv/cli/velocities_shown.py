@@ -10,6 +10,7 @@ import numpy as np
 from .. import plot
 from ..mixture._mixture import Mixture
 from ..mixture.modes import one_gaussian
+from .outputs import save_picture
 from .velocity_groups import GROUPS, NEAR, Demo, Prediction
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def draw(mixture: Mixture, path: str | Path) -> None:
         plot.ellipses(mixture, (x, y), ax)
     _mark_groups(axes[0])
     axes[0].figure.suptitle("Velocities near the Sun from Hipparcos: density, components (1σ) and moving groups")
-    axes[0].figure.savefig(path, dpi=110)
+    save_picture(axes[0].figure, Path(path), dpi=110)
 
 
 def _mark_groups(ax: Axes) -> None:
