@@ -42,4 +42,4 @@ def test_the_flatter_the_further_back_it_looks(widths, least, most):
         state = method.update(state, stats, float(stats.rows))
     window = int(state.progress.window)
     assert least <= window <= most
-    assert method.left(state) >= float(state.gains[-window:].sum())
+    assert method.left(state) >= sum(state.gains[-window:])

@@ -46,7 +46,8 @@ def test_a_step_is_what_torch_makes_of_it(k, d, monkeypatch):
 @pytest.mark.parametrize("d", [20, 33, 100, 300])
 def test_bits_do_not_depend_on_the_number_of_threads(d):
     V, q, g, G = sums(3, d, np.random.default_rng(d))
-    entries, least = torch.zeros(3, d * (d + 1) // 2, dtype=torch.float64), torch.full((3, d), 1e-9)
+    entries, least = (torch.full(shape, value, dtype=torch.float64)
+                      for shape, value in (((3, d * (d + 1) // 2), 0.0), ((3, d), 1e-9)))  # fmt: skip
     B = torch.linalg.cholesky(V)
     answers = []
     for threads in (1, 2):
@@ -83,15 +84,16 @@ def test_the_direction_after_as_many_steps_as_dimensions_is_newtons():
     for _ in range(6):  # exact searches along the direction: conjugate gradients
         gradient = -H @ x
         stacked = (torch.stack(steps), torch.stack(changes)) if steps else None
-        direction = gradient if stacked is None else direction_of(gradient, *stacked)
+        direction = gradient if stacked is None else direction_of(gradient, *stacked)[0]
         step = float(gradient @ direction) / float(direction @ H @ direction) * direction
         steps.append(step)
         changes.append(H @ step)
         x = x + step
     assert x.abs().max() < 1e-9
     probe = torch.from_numpy(rng.normal(size=6))
-    found = direction_of(probe, torch.stack(steps), torch.stack(changes))
+    found, flattest = direction_of(probe, torch.stack(steps), torch.stack(changes))
     torch.testing.assert_close(found, torch.linalg.solve(H, probe), rtol=1e-6, atol=0)
+    assert flattest == pytest.approx(max(float(s @ s) / float(s @ y) for s, y in zip(steps, changes, strict=True)))
 
 
 def test_the_gradient_on_relative_factors_is_that_of_autograd():
@@ -122,4 +124,4 @@ def test_what_fails_is_nan_without_a_warning():
     assert not covariances_at(V, entries, least).isfinite().any()
     assert not gradient_at(V, entries, least, V).isfinite().all()
     nothing = torch.zeros(1, 4, dtype=torch.float64)  # no curvature was seen along this step
-    assert direction_of(torch.ones(4, dtype=torch.float64), nothing, nothing).isnan().all()
+    assert direction_of(torch.ones(4, dtype=torch.float64), nothing, nothing)[0].isnan().all()

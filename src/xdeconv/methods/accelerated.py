@@ -33,6 +33,7 @@ ENOUGH = 1e-4  # of the gain that the slope promises
 SHORTER = 0.25  # a step that failed is tried again at this part of its length
 RISE = 30.0  # times the least of the last gains leads off a saddle: what was gained before it tells nothing
 TRIES = 4  # before the curvature learnt so far is forgotten
+NOTHING, UNKNOWN = Fixed(), (math.inf,) * WIDEST
 SINGLE, DOUBLE = 2.0**-28, 2.0**-46  # of the objective: what rounding may take from it
 
 
@@ -55,8 +56,8 @@ class Progress(NamedTuple):
 class AcceleratedState(State):
     """The trial that the next pass evaluates, the accepted mixture x in a chart, and what was learnt on the way.
 
-    steps and changes of the gradient are (MEMORY, size), the latest last; gains (WIDEST,) are of the last accepted
-    steps, infinite before there were so many; sums are those of the accepted mixture.
+    steps and changes of the gradient are (MEMORY, size), the latest last; gains, WIDEST of them, are of the last
+    accepted steps, infinite before there were so many; sums are those of the accepted mixture.
     """
 
     trial: EMState
@@ -67,7 +68,7 @@ class AcceleratedState(State):
     sums: Tensor
     steps: Tensor
     changes: Tensor
-    gains: Tensor
+    gains: tuple[float, ...]
     progress: Progress
 
     def parameters(self) -> Parameters:
@@ -88,8 +89,8 @@ class AcceleratedState(State):
         plain = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
         nested = {f"trial.{n}": t for n, t in self.trial.tensors().items()}
         nested |= {f"chart.{n}": t for n, t in self.chart.tensors().items()}
-        numbers = torch.tensor(self.progress, dtype=torch.float64)
-        return plain | nested | {"progress": numbers}
+        numbers = {"progress": self.progress, "gains": self.gains}
+        return plain | nested | {n: torch.tensor(values, dtype=torch.float64) for n, values in numbers.items()}
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,10 @@ class Accelerated(Method):
     @property
     def fixed(self) -> Fixed | None:  # type: ignore[override]
         return self.em.fixed
+
+    @property
+    def _held(self) -> Fixed:
+        return self.em.fixed or NOTHING
 
     @property
     def covariance(self) -> Structure:  # type: ignore[override]
@@ -139,9 +144,8 @@ class Accelerated(Method):
         blank = (zeros(weights), zeros(k, d), zeros(k, d, d), zeros(weights))
         chart = Chart(*blank, shape, zeros(numbers), zeros(numbers))
         line, memory = zeros(chart.size), zeros(MEMORY, chart.size)
-        gains = torch.full((WIDEST,), torch.inf, dtype=torch.float64)
         sums = zeros(Stats.size(k, d, numbers))
-        return AcceleratedState(trial, chart, line, line, line, sums, memory, memory, gains, progress)
+        return AcceleratedState(trial, chart, line, line, line, sums, memory, memory, UNKNOWN, progress)
 
     def restore(self, state: AcceleratedState, tensors: Mapping[str, Tensor]) -> AcceleratedState:
         """The state whose tensors were saved."""
@@ -151,7 +155,7 @@ class Accelerated(Method):
             "trial": restored(state.trial, _under("trial.", saved)),
             "chart": state.chart.restored(_under("chart.", saved)),
             "progress": Progress(*tensors["progress"].tolist()),
-            "gains": tensors["gains"].cpu(),
+            "gains": tuple(tensors["gains"].tolist()),
         }
         names = ("x", "direction", "gradient", "sums", "steps", "changes")
         return AcceleratedState(**parts, **{name: saved[name] for name in names})  # type: ignore[arg-type]
@@ -185,7 +189,7 @@ class Accelerated(Method):
         """The first chart: EM's own gains tell what is left only where noise does not shorten its steps."""
         if state.chart.shape.condition < WINDOW:
             return state
-        return replace(state, gains=torch.full_like(state.gains, torch.inf))
+        return replace(state, gains=UNKNOWN)
 
     def _anchored(self, state: AcceleratedState, accepted: EMState, stats: Stats) -> AcceleratedState:
         """A new chart around the accepted mixture; what was learnt in the old one is forgotten."""
@@ -194,14 +198,14 @@ class Accelerated(Method):
             sight = complete_data
         chart = Chart.around_state(accepted, stats, self.prior, self.covariance, sight)
         x = torch.zeros_like(state.x)
-        gradient = chart.gradient(x, accepted.weights, stats, self.prior, self.fixed or Fixed())
+        gradient = chart.gradient(x, accepted.weights, stats, self.prior, self._held)
         fresh = replace(state, chart=chart, x=x, gradient=gradient, sums=stats.packed[: len(state.sums)],
                         progress=state.progress._replace(learnt=0.0))  # fmt: skip
         return self._headed(fresh)
 
     def _accepted(self, state: AcceleratedState, stats: Stats, value: float) -> AcceleratedState:
         """The trial becomes the accepted mixture, and its step a piece of curvature."""
-        p, fixed = state.progress, self.fixed or Fixed()
+        p, fixed = state.progress, self._held
         x = state.x + p.step * state.direction
         gradient = state.chart.gradient(x, state.trial.weights, stats, self.prior, fixed)
         step, change = x - state.x, state.gradient - gradient
@@ -210,8 +214,8 @@ class Accelerated(Method):
             learnt = min(learnt + 1, MEMORY)
             steps, changes = torch.cat([steps[1:], step[None]]), torch.cat([changes[1:], change[None]])
         gains = _with_gain(state.gains, value - p.objective)
-        if gains[-1] > RISE * (float(gains[-int(p.window) :].min()) + self.rounding * abs(value)):
-            gains = torch.full_like(gains, torch.inf)
+        if gains[-1] > RISE * (min(gains[-int(p.window) :]) + self.rounding * abs(value)):
+            gains = UNKNOWN
         progress = p._replace(objective=value, loglik=float(stats.loglik), learnt=learnt)
         sums = stats.packed[: len(state.sums)]
         state = replace(state, x=x, gradient=gradient, sums=sums, steps=steps, changes=changes,
@@ -230,7 +234,7 @@ class Accelerated(Method):
         if p.tries + 1 < TRIES:
             return self._trial(state, p._replace(step=SHORTER * p.step, tries=p.tries + 1))
         if p.learnt == 0 and (p.plain or not self._sees_noise):
-            return replace(self._trial(state, p._replace(step=0.0, promised=0.0)), gains=torch.zeros_like(state.gains))
+            return replace(self._trial(state, p._replace(step=0.0, promised=0.0)), gains=(0.0,) * WIDEST)
         k, d = state.chart.means.shape
         sums = Stats(state.sums, k, d, extra=len(state.chart.numbers))
         given_up = replace(state, progress=p._replace(plain=1.0)) if p.learnt == 0 else state
@@ -238,14 +242,14 @@ class Accelerated(Method):
 
     def _headed(self, state: AcceleratedState) -> AcceleratedState:
         """The direction from the accepted mixture, and the first trial along it."""
-        direction = _direction(state)
+        direction, flattest = _direction(state)
         slope = float(direction @ state.gradient)
         if not slope > 0 and state.progress.learnt:
             state = replace(state, progress=state.progress._replace(learnt=0.0))
-            direction = state.gradient
+            direction, flattest = state.gradient, 0.0
             slope = float(direction @ direction)
         step = min(1.0, state.chart.longest(direction))
-        progress = state.progress._replace(step=step, tries=0.0, promised=slope / 2, window=_window(state))
+        progress = state.progress._replace(step=step, tries=0.0, promised=slope / 2, window=_window(state, flattest))
         return self._trial(replace(state, direction=direction), progress)
 
     def _trial(self, state: AcceleratedState, progress: Progress) -> AcceleratedState:
@@ -254,7 +258,7 @@ class Accelerated(Method):
 
     def _at(self, state: AcceleratedState, x: Tensor, seen: float) -> EMState:
         """The mixture at coordinates x; covariances that are held are those of the last trial, to the bit."""
-        held = self.fixed or Fixed()
+        held = self._held
         there = state.chart.state(x, held, seen)
         if held.covariances is False:
             return there
@@ -269,7 +273,8 @@ class Accelerated(Method):
     def left(self, state: AcceleratedState) -> float:
         """Nats that the objective has still to gain, by the curvature learnt and by how gains fall."""
         gains = state.gains[-int(state.progress.window) :]
-        early, late = (float(part.sum()) for part in gains.chunk(2))
+        half = -(-len(gains) // 2)
+        early, late = sum(gains[:half]), sum(gains[half:])
         if not early < torch.inf:
             return torch.inf
         ratio = late / early if early > 0 else 0.0
@@ -320,29 +325,25 @@ def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
-def _with_gain(gains: Tensor, gain: float) -> Tensor:
+def _with_gain(gains: tuple[float, ...], gain: float) -> tuple[float, ...]:
     """The last gains with one more."""
-    return torch.cat([gains[1:], torch.tensor([max(gain, 0.0)], dtype=torch.float64)])
+    return (*gains[1:], max(gain, 0.0))
 
 
-def _window(state: AcceleratedState) -> float:
+def _window(state: AcceleratedState, flattest: float) -> float:
     """Steps whose gains tell what is left: the square root of the condition, as of conjugate gradients.
 
     Complete data have curvature 1 in a chart. Noise of three to five widths leaves 1e-3 to 1e-5 of it, and saddles: ten
     steps across one gain next to nothing. A chart that counts noise has scaled it away, and says how much.
     """
     learnt, window = int(state.progress.learnt), state.progress.window
-    flattest = state.chart.shape.condition
-    if learnt:
-        S, Y = state.steps[-learnt:], state.changes[-learnt:]
-        flattest = max(flattest, float(((S * S).sum(1) / (S * Y).sum(1)).amax()))
     known = window if learnt < MEMORY else WINDOW  # also of a chart before this one
-    return min(max(math.ceil(math.sqrt(flattest)), known), WIDEST)
+    return min(max(math.ceil(math.sqrt(max(state.chart.shape.condition, flattest))), known), WIDEST)
 
 
-def _direction(state: AcceleratedState) -> Tensor:
-    """The gradient times the inverse curvature of the steps that are remembered."""
+def _direction(state: AcceleratedState) -> tuple[Tensor, float]:
+    """The gradient times the inverse curvature of the steps that are remembered, and the largest of it along them."""
     learnt = int(state.progress.learnt)
     if learnt == 0:
-        return state.gradient
+        return state.gradient, 0.0
     return direction_of(state.gradient, state.steps[-learnt:], state.changes[-learnt:])

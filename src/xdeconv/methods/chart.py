@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -25,6 +26,9 @@ from .fixed import Fixed
 from .inverse import inverse_of
 from .prior import Prior
 from .structures import FULL, Coordinates, Covariances, LogCholesky, Sight, Structure, ThroughNoise
+
+SAVED = ("log_weights", "means", "factors", "information", "numbers", "certainty")
+LONGEST = (2.0, 2.0, 1.0, 1.0)  # that a step may change logits, means over widths, widths and numbers by
 
 
 @dataclass(frozen=True)
@@ -79,9 +83,10 @@ class Chart:
     def _through_noise(self, G: Tensor, prior: Prior | None, sight: Sight) -> Chart:
         """The same, of full covariances, with the information that rows have through their noise."""
         L, rows = self.factors, self.information[: len(self.means)]
+        V = L @ L.mT
         if prior is not None:
-            G = G + prior.gradient(inverse_of(L))
-        shape = ThroughNoise.around(L, sight(L @ L.mT), rows, G)
+            G = G + prior.gradient(inverse_of(V))
+        shape = ThroughNoise.around(L, sight(V), rows, G)
         return replace(self, factors=shape.units, shape=shape)
 
     @property
@@ -89,27 +94,31 @@ class Chart:
         """How many coordinates there are."""
         return sum(self._sizes)
 
-    @property
+    @cached_property
     def _sizes(self) -> list[int]:
         return [len(self.log_weights), self.means.numel(), self.shape.size, len(self.numbers)]
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything there is to save."""
-        plain = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        plain = {name: getattr(self, name) for name in SAVED}
         return plain | {f"shape.{name}": tensor for name, tensor in self.shape.tensors().items()}
 
     def restored(self, tensors: Mapping[str, Tensor]) -> Chart:
         """The chart whose tensors were saved."""
         shape = replace(self.shape, **{name: tensors[f"shape.{name}"] for name in self.shape.tensors()})  # type: ignore[type-var]
-        names = ("log_weights", "means", "factors", "information", "numbers", "certainty")
-        return Chart(**{name: tensors[name] for name in names}, shape=shape)
+        return Chart(**{name: tensors[name] for name in SAVED}, shape=shape)
+
+    @cached_property
+    def _roots(self) -> tuple[Tensor, Tensor]:
+        """Square roots of the information on logits (k,) and on shifts (k, 1)."""
+        root = self.information.sqrt()
+        return root, root[: len(self.means), None]
 
     def parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """What coordinates stand for: logits (k,), shifts (k, d), and the rest as it is."""
-        k, d = self.means.shape
-        root = self.information.sqrt()
-        logits, shifts, rest, _ = x.split(self._sizes)
-        return logits / root, shifts.view(k, d) / root[:k, None], rest
+        on_logits, on_shifts = self._roots
+        logits, shifts, rest, _ = torch.split_with_sizes(x, self._sizes)
+        return logits / on_logits, shifts.view_as(self.means) / on_shifts, rest
 
     def unscaled(self, x: Tensor) -> Tensor:
         """Coordinates as logits, shifts and entries in one vector, without the scale of their information."""
@@ -117,7 +126,7 @@ class Chart:
         return torch.cat([logits, shifts.reshape(-1), self.shape.unscaled(rest), self._moved_numbers(x)])
 
     def _moved_numbers(self, x: Tensor) -> Tensor:
-        return x.split(self._sizes)[3] / self.certainty.sqrt()
+        return x[len(x) - len(self.numbers) :] / self.certainty.sqrt() if len(self.numbers) else self.numbers
 
     def factored(self, x: Tensor) -> Factors | None:
         """The factors of the covariances at coordinates x, where the structure has them."""
@@ -132,11 +141,11 @@ class Chart:
         logits, shifts, rest = self.parts(x)
         V, factors = self.shape.at(rest)
         log_weights = fixed.log_weights(self.log_weights + logits, self.log_weights, len(self.means))
-        moved = (self.factors @ shifts[..., None])[..., 0]
+        moved = (self.factors * shifts[:, None, :]).sum(2)
         if fixed.means is not False:
             moved = torch.where(fixed.coordinates(len(moved), moved.shape[1], moved.device), 0.0, moved)
         numbers = self.numbers + self._moved_numbers(x)
-        return EMState(log_weights.exp(), self.means + moved, V, V.new_tensor(seen), factors, numbers)
+        return EMState(log_weights.exp(), self.means + moved, V, V.new_full((), seen), factors, numbers)
 
     def gradient(self, x: Tensor, weights: Tensor, stats: Stats, prior: Prior | None, fixed: Fixed) -> Tensor:
         """The gradient of log-likelihood and log-prior in these coordinates, from the sums at x; zero where held."""
@@ -144,20 +153,17 @@ class Chart:
         rest = self.parts(x)[2]
         q, G = stats.masses(len(weights)), stats.G
         if prior is not None:
-            inverse = inverse_of(torch.linalg.cholesky_ex(self.shape.at(rest)[0])[0])
-            q, G = q + prior.on_masses(q, k), G + prior.gradient(inverse)
-        free = ~fixed.on_weights(len(q), k, q.device)
-        shares = torch.where(free, weights, 0.0)
-        shares = shares / shares.sum().clamp(min=1e-300)
-        on_logits = torch.where(free, q - torch.where(free, q, 0.0).sum() * shares, 0.0)
-        root = self.information.sqrt()
-        on_shifts = self._on_shifts(stats.g, fixed) / root[:k, None]
+            q, G = q + prior.on_masses(q, k), G + prior.gradient(inverse_of(self.shape.at(rest)[0]))
+        on_weights, on_means = self._roots
+        on_logits = _on_logits(q, weights, None if fixed.weights is False else fixed.on_weights(len(q), k, q.device))
+        on_shifts = self._on_shifts(stats.g, fixed) / on_means
         on_rest = self.shape.gradient(rest, G, ~fixed.mask("covariances", k, q.device))
-        return torch.cat([on_logits / root, on_shifts.reshape(-1), on_rest, stats.slopes / self.certainty.sqrt()])
+        parts = [on_logits / on_weights, on_shifts.reshape(-1), on_rest]
+        return torch.cat([*parts, stats.slopes / self.certainty.sqrt()] if len(self.numbers) else parts)
 
     def _on_shifts(self, g: Tensor, fixed: Fixed) -> Tensor:
         """L^T g (k, d), without what would move coordinates that are held."""
-        u = (self.factors.mT @ g[..., None])[..., 0]
+        u = (self.factors * g[:, :, None]).sum(1)
         if fixed.means is False:
             return u
         held = fixed.coordinates(len(u), u.shape[1], u.device).to(u.dtype)[..., None] * self.factors
@@ -184,6 +190,14 @@ class Chart:
 
     def longest(self, direction: Tensor) -> float:
         """How many times a direction may be gone before weights, means or widths change by more than they should."""
-        most = self.changes(direction)
-        limits = torch.tensor([2.0, 2.0, 1.0, 1.0], dtype=most.dtype, device=most.device)
-        return float((limits / most.clamp(min=1e-300)).amin())
+        changes = self.changes(direction).tolist()
+        return min(limit / max(change, 1e-300) for limit, change in zip(LONGEST, changes, strict=True))
+
+
+def _on_logits(q: Tensor, weights: Tensor, held: Tensor | None) -> Tensor:
+    """The gradient on logits: rows less what the weights have of all of them; zero where they are held."""
+    if held is None:
+        return q - q.sum() * (weights / weights.sum().clamp(min=1e-300))
+    shares = torch.where(held, 0.0, weights)
+    shares = shares / shares.sum().clamp(min=1e-300)
+    return torch.where(held, 0.0, q - torch.where(held, 0.0, q).sum() * shares)

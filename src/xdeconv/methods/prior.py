@@ -11,6 +11,7 @@ from torch import Tensor
 
 from .checks import number, per_dimension, variances
 from .constants import per_coordinate
+from .inverse import inverse_and_log_det
 
 
 @dataclass(frozen=True)
@@ -169,27 +170,27 @@ class Prior:
         torch.Tensor (k, d, d)
             Of all rows.
         """
-        return inverse @ self.matrix(inverse) @ inverse - self.c * inverse
+        return (inverse * per_coordinate(self.w, inverse)) @ inverse - self.c * inverse
 
     def log_density(self, weights: Tensor, V: Tensor) -> Tensor:
-        """Log-density of weights and covariances, without its constant.
+        """Log-density of weights and covariances, without its constant; NaN where a covariance has none.
 
         Parameters
         ----------
-        weights : torch.Tensor (k,)
+        weights : torch.Tensor (..., k)
             Weights.
-        V : torch.Tensor (k, d, d)
+        V : torch.Tensor (..., k, d, d)
             Covariances.
 
         Returns
         -------
-        torch.Tensor
-            A number.
+        torch.Tensor (...)
+            A number, or one for each of several mixtures.
         """
-        log_det, trace = (
-            torch.linalg.slogdet(V).logabsdet,
-            torch.linalg.solve_ex(V, self.matrix(V)).result.diagonal(0, -2, -1),
-        )
+        inverse, log_det = inverse_and_log_det(V)
+        trace = (inverse.diagonal(0, -2, -1) * per_coordinate(self.w, V)).sum(-1)
+        on_covariances = -0.5 * (self.c * log_det + trace).sum(-1)
+        if self.concentration == 1:
+            return on_covariances
         alive = weights > 0
-        on_weights = (self.concentration - 1) * torch.where(alive, weights, 1.0).log().sum()
-        return -0.5 * (self.c * log_det + trace.sum(-1)).sum() + on_weights
+        return on_covariances + (self.concentration - 1) * torch.where(alive, weights, 1.0).log().sum(-1)

@@ -236,7 +236,7 @@ class SGD(Method):
         """What prior and trace penalty add to G of a batch that is a ``share`` of the data."""
         added: Tensor | float = 0.0
         if self.prior is not None:
-            added = share * self.prior.gradient(inverse_of(torch.linalg.cholesky_ex(V)[0]))
+            added = share * self.prior.gradient(inverse_of(V))
         if self.trace_penalty:
             units = per_coordinate(self.scale or 1.0, V) ** 2
             trace = (V.diagonal(dim1=-2, dim2=-1) * units).sum(-1)

@@ -38,9 +38,7 @@ class Aim:
         log_weights, _, V = parameters
         if self.prior is None:
             return torch.zeros(log_weights.shape[:-1], dtype=torch.float64)
-        if log_weights.ndim == 1:
-            return self.prior.log_density(log_weights.exp(), V)
-        return torch.stack([self.prior.log_density(w.exp(), v) for w, v in zip(log_weights, V, strict=True)])
+        return self.prior.log_density(log_weights.exp(), V)
 
     def updated(self, V: Tensor, rows: Tensor, before: Tensor) -> Tensor:
         """Covariances (g, m, d, d) of an EM step, of components with rows (g, m), as prior and structure want them."""

@@ -16,6 +16,7 @@ log = logging.getLogger("xdeconv")
 T = TypeVar("T")
 _njit: Any = njit  # whose annotations know not all options
 LOOP: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+LANES = {"reassoc", "contract", "arcp", "nsz"}  # never nnan or ninf: NaN is how failure is seen
 
 
 def kept(compiled: Callable[[bool], T]) -> T:
@@ -37,6 +38,12 @@ def compiled_loop(function: Callable[..., None], signature: Any, what: str) -> C
     """A loop in Python, compiled for a signature unless the disk has it, which is said before it begins."""
     with install_listener("numba:compile", _Saying(function, what)):
         return kept(lambda keep: _njit(signature, cache=keep, **LOOP)(function))
+
+
+def compiled_sum(function: Callable[..., None], signature: Any, what: str) -> Callable[..., None]:
+    """The same, whose sums may be added up in another order, the same every time: in lanes."""
+    with install_listener("numba:compile", _Saying(function, what)):
+        return kept(lambda keep: _njit(signature, cache=keep, fastmath=LANES, **LOOP)(function))
 
 
 def inner(function: T) -> T:

@@ -7,7 +7,7 @@ along the gradient of the log-likelihood is the natural one, and that is EM's (X
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Literal, Self
 
 import torch
@@ -62,7 +62,8 @@ class Coordinates(ABC):
 
     def tensors(self) -> dict[str, Tensor]:
         """What a chart saves of them."""
-        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Self
 
 import torch
@@ -69,31 +70,27 @@ class ThroughNoise(Coordinates):
         """What means are moved by (k, d, d): A with A A^T = M^-1."""
         return self.basis / self.share.sqrt()[:, None, :]
 
-    @property
+    @cached_property
     def condition(self) -> float:
         """How many times more complete data would know of the width that noise hides most."""
         return 1 / float(self._told.amin()) ** 2
 
     def at(self, y: Tensor) -> tuple[Tensor, Factors | None]:
         """V = B C C^T B^T."""
-        return covariances_at(self.basis, self._entries(y), self._least()), None
+        return covariances_at(self.basis, self._entries(y), self._least), None
 
     def gradient(self, y: Tensor, G: Tensor, free: Tensor) -> Tensor:
         """B^T G B C, times C on the diagonal."""
-        on_entries = gradient_at(self.basis, self._entries(y), self._least(), G)
+        on_entries = gradient_at(self.basis, self._entries(y), self._least, G)
         return (on_entries * free[:, None] / self.roots).reshape(-1)
 
     def most(self, y: Tensor) -> Tensor:
         """The largest logarithm of a width, as a part of what makes it as wide as noise, or what is added to one."""
-        a, b = _triangle(self.basis)
-        entries, share = self.unscaled(y).view_as(self.roots).abs(), self._told[:, a]
-        enough = (share.reciprocal().log1p() / 2).clamp(min=1.0)
-        return torch.where(a == b, entries / enough, share.sqrt() * entries).amax()
+        return (y.view_as(self.roots).abs() * self._largest).amax()
 
     def strayed(self, y: Tensor) -> bool:
         """Whether a width has all but vanished: its logarithm would hide what is to be gained if it grew again."""
-        a, b = _triangle(self.basis)
-        return bool((self._entries(y)[:, a == b] < math.log(VANISHED)).any())
+        return bool((y.view_as(self.roots) < self._vanished).any())
 
     def unscaled(self, y: Tensor) -> Tensor:
         """The entries of C below its diagonal, and logarithms on it."""
@@ -111,11 +108,26 @@ class ThroughNoise(Coordinates):
         """The same for each component (k, d (d + 1) / 2)."""
         return y.view_as(self.roots) / self.roots
 
+    @cached_property
     def _least(self) -> Tensor:
         """The least that C may have on its diagonal (k, d), which the anchor itself has not reached."""
         return (0.999 * LEAST / self._told).sqrt()
 
-    @property
+    @cached_property
+    def _largest(self) -> Tensor:
+        """What a number (k, d (d + 1) / 2) is multiplied by where changes are compared."""
+        a, b = _triangle(self.basis)
+        share = self._told[:, a]
+        enough = (share.reciprocal().log1p() / 2).clamp(min=1.0)
+        return torch.where(a == b, 1 / enough, share.sqrt()) / self.roots
+
+    @cached_property
+    def _vanished(self) -> Tensor:
+        """Below which number (k, d (d + 1) / 2) a width has all but vanished."""
+        a, b = _triangle(self.basis)
+        return torch.where(a == b, math.log(VANISHED) * self.roots, -torch.inf)
+
+    @cached_property
     def _told(self) -> Tensor:
         """Shares (k, d) that are not too small to compute with."""
         return self.share.clamp(min=LEAST)
@@ -123,7 +135,7 @@ class ThroughNoise(Coordinates):
 
 def complete_data(covariances: Tensor) -> Tensor:
     """What rows without noise would see of them: a chart in which the gradient is EM's own step."""
-    return inverse_of(torch.linalg.cholesky_ex(covariances)[0])
+    return inverse_of(covariances)
 
 
 def _axes(L: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
