@@ -13,7 +13,7 @@ from xdeconv.mixture._mixture import Mixture
 from xdeconv.rows.batch import Batch
 from xdeconv.search import broad, exploring
 from xdeconv.search.aim import Aim
-from xdeconv.search.broad import MOST_COMPONENTS, explore_broadly, fits
+from xdeconv.search.broad import FAR, MOST_COMPONENTS, SMALL, explore_broadly, fits, jump
 from xdeconv.search.moves import Moves
 from xdeconv.search.passes import Climb
 from xdeconv.search.sums import total_log_prob
@@ -137,3 +137,31 @@ def test_what_each_parent_has_right_comes_together(monkeypatch):
 
     assert away(starts=1) > 1.0
     assert away(starts=2) < 0.5
+
+
+def test_a_jump_moves_one_component_by_its_own_widths_and_makes_it_smaller():
+    before = Parameters(*TRUTH.tensors("cpu"))
+    after = [jump(before, 3, np.random.default_rng(seed)) for seed in range(200)]
+    others = [0, 1, 2, 4]
+    assert all(torch.equal(one.means[others], before.means[others]) for one in after)
+    assert all(torch.equal(one.covariances[others], before.covariances[others]) for one in after)
+    assert torch.equal(after[0].covariances[3], SMALL**2 * before.covariances[3])
+    away = torch.stack([one.means[3] for one in after]) - before.means[3]
+    width = before.covariances[3].diagonal().sqrt()
+    assert (away.std(0) / width).numpy() == pytest.approx([FAR, FAR], rel=0.2)
+
+
+def test_jumps_lead_from_the_smaller_of_two_clusters_to_both():
+    rng = np.random.default_rng(0)
+    parts = [rng.normal(0, 1, (900, 2)), rng.normal([6, 0], 0.5, (40, 2)), rng.normal([6, 4], 0.5, (15, 2))]
+    batch = Batch.from_arrays(np.concatenate(parts), np.full((955, 2), 1e-4))
+    V = torch.eye(2, dtype=torch.float64).repeat(2, 1, 1)
+    begun = Parameters(torch.tensor([0.98, 0.02]).double().log(), torch.tensor([[0.2, 0.1], [6, 4]]).double(), V)
+    begun.covariances[1] *= 0.25
+    stuck = Climb.of(begun, batch).further(200)
+    search = broad._Broad(batch, Moves(), rng, Aim(), Options())
+    better = search.jumped(stuck)
+    assert better is not None
+    assert better.value > stuck.value + 100
+    assert float(stuck.parameters.means[1, 1]) == pytest.approx(4, abs=0.3)
+    assert better.parameters.means[1].numpy() == pytest.approx([6, 4 * 15 / 55], abs=0.3)

@@ -126,8 +126,8 @@ def _fit(sky: Velocities, components: int, settings: Settings) -> FitResult:
 
 def _height(end: FitResult, stars: int) -> float:
     """What the fit makes as large as it can: the log-likelihood of all stars, and the logarithm of the prior."""
-    inverse = float(np.trace(np.linalg.inv(end.mixture.covariances), axis1=1, axis2=2).sum())
-    return stars * end.loglik - WIDTH / 2 * inverse
+    log_weights, _, covariances = end.mixture.tensors()
+    return stars * end.loglik + float(PRIOR.log_density(log_weights.exp(), covariances))
 
 
 def _again(sky: Velocities, mixture: Mixture, settings: Settings, draws: int) -> list[Mixture]:

@@ -67,7 +67,7 @@ def tell(demo: Demo, say: Console) -> None:
 def _seeds_line(demo: Demo) -> str:
     """Whether fits from several seeds end in one place, by how high they ended."""
     if len(demo.heights) == 1:
-        return "Fitted from one seed: --seeds 3 says whether others end in the same place"
+        return "Fitted from one seed: others end in the same place, as --seeds 3 shows"
     below = ", ".join(f"{max(demo.heights) - height:.1f}" for height in demo.heights)
     return (
         f"From [b]{demo.together} of {len(demo.heights)}[/b] seeds the fit ends in the best place; "
