@@ -347,7 +347,7 @@ def _weak_prior(batch: Batch, k: int) -> Prior:
     Columns that are rounded more coarsely than their noise get what the plain call gives them, where that is more.
     """
     X, own = batch.x.T.numpy(), weak_prior(ArraySource(batch))
-    counts = np.isfinite(X) * (np.ones(len(X)) if batch.weight is None else batch.weight.numpy())[:, None]
+    counts = np.isfinite(X) * batch.weights().numpy()[:, None]
     total, filled = np.maximum(counts.sum(0), 1e-300), np.where(np.isfinite(X), X, 0.0)
     mean = (counts * filled).sum(0) / total
     variance = (counts * (filled - mean) ** 2).sum(0) / total

@@ -190,8 +190,7 @@ def latent_rows(batch: Batch, gaussian: Mixture | None) -> tuple[Tensor, Tensor]
     if batch.projection is not None:
         assert gaussian is not None
         x = torch.from_numpy(gaussian.posterior(batch).mean()).to(batch.device)
-    weight = torch.ones(batch.n, device=batch.device) if batch.weight is None else batch.weight
-    return x, weight.double()
+    return x, batch.weights()
 
 
 def moments(rows: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:

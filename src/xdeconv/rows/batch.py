@@ -177,6 +177,12 @@ class Batch:
         one_noise = self.noise is None or self.noise.shape[1] == 1
         return one_noise and not self.missing and self.projection is None
 
+    def weights(self) -> Tensor:
+        """Weight of each row (n,), float64, on the device; 1 where none is given."""
+        if self.weight is None:
+            return torch.ones(self.n, dtype=torch.float64, device=self.device)
+        return self.weight.double()
+
     def total_weight(self) -> Tensor:
         """Sum of row weights, float64, on the device."""
         if self.weight is None:

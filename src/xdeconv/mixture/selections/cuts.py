@@ -185,11 +185,7 @@ class Cuts(Selecting, Chances):
         for rows in batch.chunks(_rows(population)):
             inside, log_chance = self._of(population, rows)
             log_chance = _floored(log_chance)
-            w = (
-                torch.ones(rows.n, dtype=torch.float64, device=rows.device)
-                if rows.weight is None
-                else rows.weight.double()
-            )
+            w = rows.weights()
             each = (w.sum()[None] if len(log_chance) == 1 else w) / log_chance.exp()
             q += each @ inside.value
             g[:, where] += torch.einsum("n,nkc->kc", each, inside.slope)

@@ -104,14 +104,14 @@ class Drawn(Chances):
 
     def log_chance(self, population: Population, batch: Batch) -> Tensor:
         """log P (n,)."""
-        draws, w = self._draws(batch), _weights(batch)
+        draws, w = self._draws(batch), batch.weights()
         if draws.groups is None:
             return _alone(draws, population, w).log_chance
         return smoothed(draws.groups, _means(draws, _ratios(draws, population), len(w)), w)[0].log()
 
     def kept(self, population: Population, batch: Batch) -> Kept:
         """What the function keeps of rows like these, in the mean."""
-        draws, w = self._draws(batch), _weights(batch)
+        draws, w = self._draws(batch), batch.weights()
         return _alone(draws, population, w) if draws.groups is None else _shared(draws, population, w)
 
     def worth(self, population: Population, batch: Batch) -> float:
@@ -235,11 +235,6 @@ def _means(draws: Draws, y: Tensor, n: int) -> Tensor:
     every = torch.zeros(draws.total, dtype=torch.float64, device=y.device)
     every[draws.which] = y
     return every.view(-1, n).mean(0)
-
-
-def _weights(batch: Batch) -> Tensor:
-    ones = torch.ones(batch.n, dtype=torch.float64, device=batch.device)
-    return ones if batch.weight is None else batch.weight.double()
 
 
 def _proposal(population: Population, batch: Batch) -> Population:
