@@ -118,6 +118,11 @@ class Workspace:
         return torch.device("cpu") if self.steps is None else self.plan.device
 
     @property
+    def mean_weight(self) -> float:
+        """Mean weight of a row: what one nat counts in a sum over rows."""
+        return self.total / self.train.rows
+
+    @property
     def single(self) -> bool:
         """Whether numbers are float32."""
         return self.dtype == torch.float32

@@ -189,6 +189,10 @@ class Batch:
             return torch.tensor(float(self.n), dtype=torch.float64, device=self.device)
         return self.weight.sum(dtype=torch.float64)
 
+    def mean_weight(self) -> float:
+        """Mean weight of a row: what one nat counts in a sum over rows, whose weights may have any unit."""
+        return float(self.total_weight()) / max(self.n, 1)
+
     def variances(self) -> Tensor:
         """Variances of the noise (p, n or 1); zero where there is none."""
         if self.noise is None:

@@ -156,12 +156,7 @@ class _Broad:
 
     def _same(self, climb: Climb, value: float) -> bool:
         """Whether a climb has come as high, but for what is left to gain."""
-        return climb.value > value - SAME * self._nat
-
-    @property
-    def _nat(self) -> float:
-        """What a nat is in the unit of weights, which may be any."""
-        return float(self.batch.total_weight()) / self.batch.n
+        return climb.value > value - SAME * self.batch.mean_weight()
 
     def parents(self, starts: list[Parameters]) -> list[Way]:
         """Where searches of little care end, each from a start of its own and on a sample of its own, best first."""
@@ -223,7 +218,7 @@ class _Broad:
 
     def _raced(self, climbs: list[Climb], best: Climb) -> Climb | None:
         """The best of the climbs that are the first to arrive higher, each as long as it may still do so."""
-        least = best.value + GAIN * self._nat
+        least = best.value + GAIN * self.batch.mean_weight()
         arrived: list[Climb] = []
         for _ in range(LOOKS):
             climbs = [c for c in climbs if _sound(c) and not alike(c.parameters, best.parameters)]

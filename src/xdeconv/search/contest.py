@@ -87,16 +87,11 @@ class _Field(NamedTuple):
 
     def decided(self, batch: Batch) -> bool:
         """Whether one is left that has come so far that a search can begin."""
-        return len(self.value) == 1 and float(self.gained[0]) < ARRIVED * _nat(batch)
+        return len(self.value) == 1 and float(self.gained[0]) < ARRIVED * batch.mean_weight()
 
     def pick(self, some: Tensor) -> _Field:
         """Some of them."""
         return _Field(self.parameters.pick(some), self.value[some], self.gained[some])
-
-
-def _nat(batch: Batch) -> float:
-    """What a nat is in the unit of weights, which may be any."""
-    return float(batch.total_weight()) / batch.n
 
 
 def _look(field: _Field, rows: kernels.RowsForGroups, aim: Aim) -> _Field:
@@ -113,7 +108,7 @@ def _look(field: _Field, rows: kernels.RowsForGroups, aim: Aim) -> _Field:
     now = _Field(parameters, value, (value - field.value).nan_to_num(0.0)).pick(
         value.argsort(descending=True, stable=True)
     )
-    return now.pick(_running(now, _nat(rows.batch)).nonzero()[:, 0])
+    return now.pick(_running(now, rows.batch.mean_weight()).nonzero()[:, 0])
 
 
 def _running(field: _Field, nat: float) -> Tensor:
@@ -146,7 +141,7 @@ def heat(parameters: Parameters, rows: kernels.RowsForGroups, passes: int, most:
     loglik = last.loglik + aim.log_density(parameters)
     value = torch.where(loglik.isfinite(), loglik, -torch.inf)
     value, best = value.sort(descending=True, stable=True)
-    unlike = value.diff(prepend=value.new_full((1,), torch.inf)).abs() > SAME * total / rows.batch.n
+    unlike = value.diff(prepend=value.new_full((1,), torch.inf)).abs() > SAME * rows.batch.mean_weight()
     return parameters.pick(best[unlike][:most])
 
 

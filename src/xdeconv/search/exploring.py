@@ -159,7 +159,7 @@ def _child(there: _Rows, parents: list[Found], k: int, number: int, moves: Moves
     rows, aim = there.part(number)
     both = [em_passes(one.parameters, rows, JOIN_PASSES, aim, there.options) for one in parents]
     values = [_finite(total_log_prob(one, rows, aim, there.options)) for one in both]
-    if abs(values[0] - values[1]) < SAME * float(rows.total_weight()) / rows.n:
+    if abs(values[0] - values[1]) < SAME * rows.mean_weight():
         return _and_before(replace(parents[0], parameters=both[int(np.argmax(values))]), parents[1:])
     begun = em_passes(joined([one.parameters for one in parents]), rows, JOIN_PASSES, aim, there.options)
     begun = em_passes(pruned(begun, k, rows, aim, there.options), rows, JOIN_PASSES, aim, there.options)

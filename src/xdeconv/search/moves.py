@@ -176,9 +176,8 @@ class Search:
     def _least(self, parameters: Parameters) -> float:
         """What a move must add to the pool's log-likelihood: no less than the best of all trials gains by chance."""
         d = parameters.d
-        each = self._weight() / max(self.batch.n, 1)  # weights may have any unit
         chance = gain_by_chance(1 + d + self.aim.covariance.of_one(d), WAYS * parameters.k)
-        return max(self.moves.gain * self._weight(), each * chance)
+        return max(self.moves.gain * self._weight(), self.batch.mean_weight() * chance)
 
     def _weight(self) -> float:
         return float(self.batch.total_weight())
