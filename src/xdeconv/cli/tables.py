@@ -21,9 +21,11 @@ IDENTIFIERS = ("source_id", "designation", "id", "ID", "name", "hip", "HIP", "ty
 PerBatch = Callable[["Batch", Any], "Mapping[str, np.ndarray]"]
 
 
-def names_of(mixture: Mixture) -> tuple[str, ...]:
+def names_of(mixture: Mixture) -> list[str]:
     """The labels, or x0, x1, ..."""
-    return mixture.labels or tuple(f"x{a}" for a in range(mixture.d))
+    from ..mixture.coordinates import names_or_numbers
+
+    return names_or_numbers(mixture.labels, mixture.d)
 
 
 def aligned(cells: Sequence[Sequence[str]]) -> list[str]:

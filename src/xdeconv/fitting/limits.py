@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ..mixture._mixture import Mixture
+from ..mixture.coordinates import names_or_numbers
 from ..rows.data import ArraySource, Source
 
 ENOUGH = 10  # rows per free number
@@ -60,7 +61,7 @@ def _wide_noise(mixture: Mixture, source: Source, held: np.ndarray) -> Iterator[
     noise = typical_noise(source)
     if noise is None:
         return
-    names = mixture.labels or [f"x{a}" for a in range(mixture.d)]
+    names = names_or_numbers(mixture.labels, mixture.d)
     whole = np.diag(mixture.covariance())
     V = np.einsum("kaa->ka", mixture.covariances)
     relative = np.sqrt(2 / np.maximum(held, 1.0))[:, None] * (1 + noise / np.maximum(V, 1e-300))

@@ -30,6 +30,15 @@ def checked_names(names: Any, d: int, what: str, unique: bool) -> Names:
     return texts
 
 
+def names_or_numbers(names: Sequence[str] | None, d: int) -> list[str]:
+    """Names of d coordinates, or x0, x1, ... where they have none.
+
+    >>> names_or_numbers(None, 2)
+    ['x0', 'x1']
+    """
+    return list(names or (f"x{a}" for a in range(d)))
+
+
 def indices(coordinates: Sequence[Coordinate] | Coordinate, labels: Names, d: int) -> list[int]:
     """Positions of coordinates given by label or index."""
     wanted = [coordinates] if isinstance(coordinates, (str, int, np.integer)) else list(coordinates)

@@ -21,6 +21,7 @@ from torch import Tensor
 from ..kernels.stats import Stats
 from ..rows.batch import Batch
 from ..rows.grouping import Grouping
+from .coordinates import names_or_numbers
 from .inflation import Inflation
 
 Array = np.ndarray
@@ -106,7 +107,7 @@ class Inflated:
         -------
         list of str
         """
-        known = names if names is not None and len(names) == self.p else [f"x{a}" for a in range(self.p)]
+        known = names_or_numbers(names if len(names or ()) == self.p else None, self.p)
         lines = []
         for g, (line, spread) in enumerate(zip(self.values, self.standard_errors, strict=True)):
             if self.rows and not self.rows[g]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..fitting.beside.background import as_background
 from ..mixture._mixture import Mixture
-from ..mixture.coordinates import Coordinate
+from ..mixture.coordinates import Coordinate, names_or_numbers
 from ..plot.axes import axis_title, explain, new_axes
 from ..plot.viewing import view
 from ..rows.batch import Batch
@@ -260,7 +260,7 @@ class Errors:
 
     def __repr__(self) -> str:
         """The mixture with its errors, a line per component."""
-        mixture, names = self.mixture, self.mixture.labels or [f"x{a}" for a in range(self.mixture.d)]
+        mixture, names = self.mixture, names_or_numbers(self.mixture.labels, self.mixture.d)
         lines = [f"standard errors of {mixture!r}"]
         if self.whole:
             weights, means, sds = self.weights, self.means, self.of(widths)

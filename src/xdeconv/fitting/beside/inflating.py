@@ -17,7 +17,7 @@ from ...catalog.stream import CatalogSource
 from ...kernels.options import Options
 from ...kernels.parameters import Parameters
 from ...kernels.stats import Stats
-from ...mixture.coordinates import indices
+from ...mixture.coordinates import indices, names_or_numbers
 from ...mixture.inflated import FIRST_JITTER, Inflated
 from ...mixture.inflation import Inflation
 from ...rows import checks
@@ -115,7 +115,7 @@ def choose_inflation(
     additive = _jittered(inflation, grouping)
     begun = Inflated(((1.0,) * rows.p,) * (1 if grouping is None else len(grouping.names)), of, additive, grouping,
                      projected=rows.projection is not None)  # fmt: skip
-    names = _names(rows, labels) or [f"x{a}" for a in range(rows.p)]
+    names = names_or_numbers(_names(rows, labels), rows.p)
     _refuse_rows(rows, begun, names, isinstance(source, ArraySource))
     if additive:
         error = rows.variances().double().mean(1).sqrt().numpy()
