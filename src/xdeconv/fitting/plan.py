@@ -128,7 +128,7 @@ def resolve(
 ) -> Plan:  # fmt: skip
     """The plan of a fit of these rows, from the words of :func:`xdeconv.fit`."""
     source, there, words = rows.source, chosen_device(device), as_words(method)
-    number = None if dtype is None else number_type(dtype)
+    number = number_type(dtype, there)
     k = count_components(components, given, source)
     batch_rows = None if batch_rows is None else at_least(1, batch_rows, "batch_rows")
     heavier = choose_tails(tails, given)
@@ -150,7 +150,7 @@ def resolve(
         standardize=standardize,
         checkpoint=as_checkpoint(checkpoint),
         device=there,
-        dtype=number or (torch.float32 if there.type == "cuda" else torch.float64),
+        dtype=number,
         options=_checked_options(options),
         labels=source.labels if labels is None else checked_names(labels, source.dim, "labels", unique=True),
         units=source.units if units is None else checked_names(units, source.dim, "units", unique=False),

@@ -14,6 +14,7 @@ from ... import kernels
 from ...mixture._mixture import Mixture
 from ...rows.cutting import permutation
 from ...rows.data import ArraySource, Source
+from ...system.devices import chosen_device, number_type
 from ..beside.background import beside
 from ..beside.inflating import with_groups_of
 from ..beside.selected import selected_by
@@ -57,9 +58,8 @@ def judged(
     -------
     Verdict
     """
-    chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    kind = getattr(torch, dtype) if isinstance(dtype, str) else dtype
-    kind = kind or (torch.float32 if chosen.type == "cuda" else torch.float64)
+    chosen = chosen_device(device)
+    kind = number_type(dtype, chosen)
     origin, total = None, [0.0] * 5
     for some, judge in zip(mixtures, judges, strict=True):
         for w, rows in _scored(some, judge, chosen, kind, options):
