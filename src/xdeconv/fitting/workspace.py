@@ -108,9 +108,9 @@ class Workspace:
     @property
     def beside(self) -> tuple[Background | None, Selecting | None]:
         """The background and the selection, in the frame."""
-        plan, shift, scale = self.plan, self.frame.shift.numpy(), self.frame.scale.numpy()
-        background = None if plan.background is None else plan.background.transformed(-shift / scale, 1 / scale)
-        return background, None if plan.selection is None else plan.selection.transformed(-shift / scale, 1 / scale)
+        background, selection, inward = self.plan.background, self.plan.selection, self.frame.inward
+        background = None if background is None else background.transformed(*inward)
+        return background, None if selection is None else selection.transformed(*inward)
 
     @property
     def home(self) -> torch.device:

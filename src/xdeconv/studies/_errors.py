@@ -16,6 +16,7 @@ from ..fitting.beside.background import as_background
 from ..fitting.beside.carried import Carried
 from ..fitting.beside.inflating import with_groups_of
 from ..fitting.beside.selected import choose_selection, refuse_all_rejected, selected_by
+from ..fitting.frame import Frame
 from ..methods import EM, Method
 from ..methods.fixed import Fixed
 from ..methods.structures import Structure, as_structure
@@ -124,20 +125,19 @@ def errors(
 
 
 def _errors(source: Source, mixture: Mixture, method: Method, structure: Structure, device: torch.device) -> Errors:
-    shift, variance = mixture.mean(), np.diag(mixture.covariance())
-    scale = np.sqrt(np.where(variance > 0, variance, 1.0))
-    rows = source.standardized(torch.from_numpy(shift), torch.from_numpy(scale), device, torch.float64)
-    own, fixed = method.standardized(scale.tolist()), method.fixed or Fixed()
+    frame = Frame.around(mixture)
+    rows, scale = source.standardized(frame.shift, frame.scale, device, torch.float64), frame.scale.tolist()
+    own, fixed = method.standardized(scale), method.fixed or Fixed()
     structure.refuse(mixture.k, mixture.d, fixed)
-    framed_structure = structure.standardized(scale.tolist())
-    framed = mixture.transformed(-shift / scale, 1 / scale)
+    framed_structure = structure.standardized(scale)
+    framed = frame.into(mixture)
     beside, inside = _beside(mixture), replace(_beside(framed), selected=selected_by(framed, device))
     factors = _factors(framed.tensors(device).covariances, fixed)
     way = Sandwich if mixture.n_parameters < _most(mixture, source.rows) else Solved
     sandwich = way.of(rows.arranged(None, 0), framed.tensors(device), factors, own.prior, fixed, inside,
                       framed_structure)  # fmt: skip
     chart = sandwich.chart.restored({name: tensor.cpu() for name, tensor in sandwich.chart.tensors().items()})
-    chart = chart.in_units(torch.from_numpy(shift), torch.from_numpy(scale))
+    chart = chart.in_units(frame.shift, frame.scale)
     gradients = Gradients(mixture, chart, sandwich.free.cpu(), fixed, beside, structure)
     found = Errors(mixture, (), sandwich, gradients)
     notes = _notes(found)

@@ -18,6 +18,7 @@ from ...system.devices import chosen_device, number_type
 from ..beside.background import beside
 from ..beside.inflating import with_groups_of
 from ..beside.selected import selected_by
+from ..frame import Frame
 from ..gathering import hold_out
 
 
@@ -75,10 +76,9 @@ def _scored(
     """Weights (n,) and log-densities (s, n) of rows, batch by batch."""
     first = mixtures[0]
     source = with_groups_of(beside(source, first.background), first.inflation)
-    shift, variance = first.mean(), np.diag(first.covariance())
-    scale = np.sqrt(np.where(variance > 0, variance, 1.0))
-    moved = source.standardized(torch.from_numpy(shift), torch.from_numpy(scale), device, dtype).arranged(None, 0)
-    framed = [mixture.transformed(-shift / scale, 1 / scale) for mixture in mixtures]
+    frame = Frame.around(first)
+    moved = source.standardized(frame.shift, frame.scale, device, dtype).arranged(None, 0)
+    framed = [frame.into(mixture) for mixture in mixtures]
     parameters, options = [mixture.scaled(device) for mixture in framed], options or kernels.Options()
     selected = [selected_by(mixture, device) for mixture in framed]
     for batch in moved.batches(0):
