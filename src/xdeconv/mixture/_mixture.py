@@ -277,8 +277,7 @@ class Mixture(Questions, Writing):
         array([[5.],
                [5.]])
         """
-        if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 0:
-            raise ValueError(f"size must be a whole number of at least 0, got {size!r}")
+        size = checks.whole_number(size, "size", 0)
         rng = np.random.default_rng(seed)
         if selected:
             draw = partial(self.drawn, device=device, dtype=dtype)

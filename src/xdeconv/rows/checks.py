@@ -1,4 +1,4 @@
-"""Checks of arrays that users hand over: every error names the row, column or shape, and what to do."""
+"""Checks of arrays and counts that users hand over: every error names the row, column or shape, and what to do."""
 
 from __future__ import annotations
 
@@ -43,6 +43,21 @@ def _of_pandas(values: Any, name: str) -> Array:
     if plain.dtype.kind in "iuMm":
         return tabular.exact_floats(plain, name)
     return values.to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def whole_number(value: Any, name: str, least: int) -> int:
+    """A whole number of at least ``least``.
+
+    >>> whole_number(3, "restarts", 1)
+    3
+    >>> whole_number(True, "restarts", 1)
+    Traceback (most recent call last):
+    ...
+    ValueError: restarts must be a whole number of at least 1, got True
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    return int(value)
 
 
 def named(labels: Any, a: int) -> str:

@@ -20,6 +20,7 @@ from ..kernels.sight import NOISES, sight_of
 from ..methods import EM
 from ..mixture._mixture import Mixture, refuse_no_mixture
 from ..mixture.coordinates import Coordinate
+from ..rows.checks import whole_number
 from ..rows.data import ArraySource
 from .bands import LEVELS, Band, checked_grid, checked_levels
 from .fitted_rows import fitted_fixed, fitted_rows
@@ -249,8 +250,7 @@ def bootstrap(
     refused = [name for name in OWN if name in options]
     if refused:
         raise ValueError(f"a bootstrap makes many fits that start from mixture: {', '.join(refused)} cannot be given")
-    if isinstance(draws, bool) or not isinstance(draws, (int, np.integer)) or draws < 1:
-        raise ValueError(f"draws must be a whole number of at least 1, got {draws!r}")
+    draws = whole_number(draws, "draws", 1)
     given = {"noise": noise, "error": error, "projection": projection, "weight": weight, "log_prior": log_prior}
     source = fitted_rows(data, mixture, {**given, "label": label}).load()
     background = options.pop("background", None)
