@@ -208,6 +208,8 @@ def refuse_no_noise(names: Sequence[str], columns: Collection[str] = ()) -> None
 
 def open_for(model: Any, data: Sequence[str], arguments: Mapping[str, Any], **options: Any) -> CatalogSource:
     """The source in the coordinates of a model: as its own rows were read, unless told otherwise."""
+    from ..rows.units import refuse_others
+
     own = remembered(model)
     columns = arguments.get("columns") or own.get("columns") or list(model.labels or ())
     if not columns and "preset" not in {**own, **arguments}:
@@ -224,7 +226,7 @@ def open_for(model: Any, data: Sequence[str], arguments: Mapping[str, Any], **op
         source = open_data(data, chosen, exact=exact, **options)
     if source.dim != model.d or (model.labels and source.labels != model.labels):
         raise ValueError(f"the model is of {list(model.labels or ())} and the rows of {list(source.labels)}")
-    _refuse_other_units(model, source)
+    refuse_others(source.units, model.units, source.labels)
     return source
 
 
@@ -256,12 +258,6 @@ def _read_as(known: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]
 
     reading = arguments(known, columns)
     return reading if columns else {name: given for name, given in reading.items() if name != "columns"}
-
-
-def _refuse_other_units(model: Any, source: Any) -> None:
-    for label, ours, theirs in zip(source.labels, model.units or (), source.units or (), strict=False):
-        if ours and theirs and ours != theirs:
-            raise ValueError(f"{label} is in {ours!r} in the model and in {theirs!r} in the rows")
 
 
 def model_of(background: str | None) -> str | None:

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..mixture._mixture import Mixture
 from ..mixture.exchange import SKLEARN, in_sklearns_shape
 from ..mixture.matrices import square_root
-from ..rows import checks
+from ..rows import checks, units
 from ..rows import tables as tabular
 from ..rows.checks import to_array
 from ..rows.data import errors_as_features
@@ -267,7 +267,7 @@ class FittedMixture(DensityMixin, BaseEstimator, ABC):
 
     def _fitted(self, X: Any, noise: Any, error: Any) -> Mixture:
         check_is_fitted(self, "mixture_")
-        tabular.refuse_other_units(X, self.mixture_.labels, self.mixture_.units)
+        units.refuse_others(tabular.column_units(X), self.mixture_.units, self.mixture_.labels)
         return self.mixture_
 
     def __sklearn_tags__(self) -> Any:

@@ -13,11 +13,11 @@ import torch
 from ..catalog import remembering
 from ..catalog._open import open_source
 from ..catalog.stream import CatalogSource
-from ..rows import checks
+from ..rows import checks, units
 from ..rows import tables as tabular
 from ..rows.batch import Batch, concatenate
 from ..rows.data import ArraySource, Source
-from .coordinates import Names, refuse_other_units
+from .coordinates import Names
 from .facts import table
 
 OPEN, ERRORS = "open", "errors"  # what a model's meta remembers of the rows that it was fitted to
@@ -148,7 +148,7 @@ class Asked:
         ours = self.opening.get("columns") or self.labels
         if source.dim != self.d or (ours and source.labels and list(source.labels) != list(ours)):
             raise ValueError(f"the rows are of {list(source.labels or ())}, the mixture of {list(self.labels or ())}")
-        refuse_other_units(source.units, self.labels, self.units)
+        units.refuse_others(source.units, self.units, self.labels)
         facts = remembered(source).get(ERRORS)
         if facts is not None:
             self._warn_of_exact(facts)
@@ -170,7 +170,7 @@ class Asked:
             what = "projection" if projected else "X"
             raise ValueError(f"{what} has {batch.d} columns and the mixture {self.d} dimensions")
         if not projected:
-            refuse_other_units(tabular.column_units(X), self.labels, self.units)
+            units.refuse_others(tabular.column_units(X), self.units, self.labels)
         if given.get("noise") is None and given.get("error") is None:
             self._warn_of_exact([False] * self.d)
         return batch

@@ -96,11 +96,3 @@ def coefficients(direction: Any, labels: Names, d: int, n: int) -> Array:
         raise ValueError("direction must have finite coefficients that are not all zero, "
                          f"got {rows[bad[0]].tolist()}{where}")  # fmt: skip
     return np.array(rows)
-
-
-def refuse_other_units(found: Sequence[str] | None, labels: Names, wanted: Names) -> None:
-    """Refuse rows whose coordinates are in other units than the mixture's."""
-    for a, (theirs, ours) in enumerate(zip(found or (), wanted or (), strict=False)):
-        if theirs and ours and units.tidy(ours) != theirs:
-            name = labels[a] if labels else f"column {a}"
-            raise ValueError(f"{name} is in {theirs!r} in the table and in {ours!r} in the mixture: convert the table")
