@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...system.checksums import digest, range_checksum
 from ...system.files import MALFORMED, LaterVersion, refuse_later_version
 from .arrow import ArrowFiles, ipc_reader, units_of
+from .naming import MANIFEST
+from .several import equal_pieces
 from .table import Piece, ReadError, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 FORMAT, VERSION = "xdeconv store", 2  # 1 had one checksum per shard
-MANIFEST = "manifest.json"
 AGAIN = "prepare the store again"
 
 
@@ -174,7 +175,7 @@ def _shard(folder: Path, shard: Mapping[str, Any], step: int) -> list[Piece]:
         raise ReadError(f"{path} has {size} bytes and the manifest says {shard['bytes']}: {AGAIN}")
     if not step > 0 or not 0 <= rows <= size:
         raise ValueError(f"no shard can be {shard}")
-    return [Piece(str(path), "record batch", i, min(step, rows - s), s) for i, s in enumerate(range(0, rows, step))]
+    return equal_pieces(str(path), rows, step, "record batch")
 
 
 def _refuse_other(path: Path, names: tuple[str, ...], units: Mapping[str, str], batches: int) -> None:

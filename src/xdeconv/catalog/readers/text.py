@@ -59,9 +59,7 @@ class TextTable(SeveralFiles):
         import pyarrow as pa
 
         header, row, exact = read_header(piece.file), 0, set[str]()
-        absent = [name for name in columns if name not in header.columns]
-        if absent:
-            raise ReadError(f"{piece} has no column {absent[0]!r}, which other files of {self.name} have")
+        self.refuse_absent(piece.file, columns, header.columns)
         try:
             for batch in _batches(piece, header, columns, _types(header, columns, floats)):
                 for name in _large(batch, set(floats) - exact):

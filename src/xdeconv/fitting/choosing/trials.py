@@ -13,6 +13,7 @@ import numpy as np
 from ...methods import Method
 from ...mixture._mixture import Mixture
 from ...rows.data import ArraySource, Source
+from ...system.text import counted
 from ..history import Epoch
 from ..progress import describe_epoch
 from ..rescue import NumericalTrouble
@@ -184,7 +185,7 @@ class Choosing:
 
     def last(self, source: Source, k: int) -> FitResult:
         """The fit to all rows: from the best of the trials, searched again; of its own where trials are not warm."""
-        name = f"{_name(k)}, all rows"
+        name = f"{counted(k, 'component')}, all rows"
         if not self.warm:
             return self._fit(source, k, None, name)
         best = max(self.done[k], key=lambda trial: trial.score)
@@ -192,7 +193,7 @@ class Choosing:
 
     def _trial(self, k: int, fold: int, above: Trial | None) -> Trial:
         """One fit, or what was kept of it."""
-        name = _name(k) + (f", fold {fold + 1} of {len(self.parts)}" if len(self.parts) > 1 else "")
+        name = counted(k, "component") + (f", fold {fold + 1} of {len(self.parts)}" if len(self.parts) > 1 else "")
         trial = self.kept.trials.get((k, above.components if above else 0, fold))
         if trial is None:
             began = time.monotonic()
@@ -264,7 +265,3 @@ def refuse_named(source: Source, method: Any) -> None:
                          "leave it out")  # fmt: skip
     if isinstance(method, Method) and method.fixed is not None:
         raise ValueError("Fixed parameters name components, so their number cannot be chosen: say how many")
-
-
-def _name(k: int) -> str:
-    return f"{k} component{'s' * (k > 1)}"
