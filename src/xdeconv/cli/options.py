@@ -325,7 +325,7 @@ def inflation(text: str | None) -> Any:
 
 def selection(texts: Sequence[str] | None) -> Any:
     """The cuts that --selection names."""
-    from ..mixture.selections.cuts import parsed
+    from ..mixture.selections.given import parsed
 
     try:
         return None if not texts else [cut for text in texts for cut in parsed(text)]
