@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..kernels.parameters import Parameters
 from ..kernels.sight import NOISES, sight_of
 from ..kernels.stats import Stats
 from ..methods import Method, Prior, State
@@ -81,7 +80,7 @@ class Workspace:
         if rescue is not None:
             method = method.with_prior(Prior(w=rescue)) or method
         known = from_first(train.weighed, plan.device)  # by the first rank, which may have surveyed the rows
-        total, empty = known or _summed(train, weight_of, 2, plan.device).tolist()
+        total, empty = known or summed(train, weight_of, 2, plan.device).tolist()
         if total <= 0:
             raise ValueError("there are no rows with weight above 0 to fit")
         if not LIGHTEST < total < HEAVIEST:
@@ -150,7 +149,7 @@ class Workspace:
             numbers, factors, there = state.numbers(), state.factors, self.plan.device
             now = self.carried.at(numbers)
             work = partial(
-                stats_of, parameters=Parameters(*state.parameters()).to(there), options=self.plan.options,
+                stats_of, parameters=state.parameters().to(there), options=self.plan.options,
                 factors=None if factors is None else factors.to(there), tails=now.tails, inflation=now.inflation,
                 selected=self.selected,
             )  # fmt: skip
@@ -171,7 +170,7 @@ class Workspace:
 
     def summed(self, source: Source, function: Callable[[Batch], Tensor], size: int) -> Tensor:
         """A sum over all rows of a source."""
-        return _summed(source, function, size, self.plan.device)
+        return summed(source, function, size, self.plan.device)
 
     def begun(self, mixture: Mixture) -> Any:
         """The method's state that stands for a mixture in the frame."""
@@ -223,7 +222,3 @@ class Workspace:
 def _carried(plan: Plan, frame: Frame) -> Carried:
     inflation = None if plan.inflation is None else plan.inflation.transformed((1 / frame.scale).numpy())
     return Carried(plan.tails, inflation)
-
-
-def _summed(source: Source, function: Callable[[Batch], Tensor], size: int, device: torch.device) -> Tensor:
-    return summed(source.arranged(None, 0), function, size, device)

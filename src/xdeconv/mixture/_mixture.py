@@ -386,5 +386,5 @@ def _given_noise(values: Mapping[Any, float], noise: Any, error: Any) -> Array:
     matrix = np.zeros((len(values),) * 2) if noise is None else checks.to_array(noise, "noise")
     if matrix.shape != (len(values),) * 2:
         raise ValueError(f"noise must be a dict or a covariance of shape {(len(values),) * 2}, got {matrix.shape}")
-    checks.refuse_indefinite(matrix[None], "noise")
+    checks.refuse_indefinite(matrix[None])
     return matrix

@@ -134,7 +134,7 @@ def _errors(source: Source, mixture: Mixture, method: Method, structure: Structu
     beside, inside = _beside(mixture), replace(_beside(framed), selected=selected_by(framed, device))
     factors = _factors(framed.tensors(device).covariances, fixed)
     way = Sandwich if mixture.n_parameters < _most(mixture, source.rows) else Solved
-    sandwich = way.of(rows.arranged(None, 0), framed.tensors(device), factors, own.prior, fixed, inside,
+    sandwich = way.of(rows, framed.tensors(device), factors, own.prior, fixed, inside,
                       framed_structure)  # fmt: skip
     chart = sandwich.chart.restored({name: tensor.cpu() for name, tensor in sandwich.chart.tensors().items()})
     chart = chart.in_units(frame.shift, frame.scale)
