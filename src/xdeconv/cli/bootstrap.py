@@ -99,12 +99,14 @@ def lines(refits: Bootstrap) -> list[str]:
     """Weights, means and widths of components with their standard errors, the heaviest first."""
     import numpy as np
 
+    from ..mixture.matrices import widths
+
     mixture, every = refits.mixture, refits.mixtures
-    widths = [np.sqrt(np.einsum("kaa->ka", each.covariances)) for each in (mixture, *every)]
+    sd, *drawn = (widths(each.covariances) for each in (mixture, *every))
     errors = refits.standard_errors()
-    of_widths = np.std(widths[1:], axis=0, ddof=1)
+    of_widths = np.std(drawn, axis=0, ddof=1)
     means = cells("mean of", mixture, mixture.means, errors.means, errors.weights)
-    sds = cells("sd of", mixture, widths[0], of_widths, errors.weights)
+    sds = cells("sd of", mixture, sd, of_widths, errors.weights)
     return [f"{len(every)} draws", *beside(refits), *aligned(means), "", *aligned(sds)]
 
 

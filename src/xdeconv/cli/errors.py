@@ -78,12 +78,11 @@ def errors(
 
 def lines(errors: Errors) -> list[str]:
     """Weights, means and widths of components with their standard errors, the heaviest first."""
-    import numpy as np
+    from ..mixture.matrices import widths
 
-    mixture = errors.mixture
-    widths = errors.of(lambda m: np.sqrt(np.einsum("kaa->ka", m.covariances)))
+    mixture, sd = errors.mixture, errors.of(lambda m: widths(m.covariances))
     means = cells("mean of", mixture, mixture.means, errors.means, errors.weights)
-    sds = cells("sd of", mixture, widths.value, widths.standard_error, errors.weights)
+    sds = cells("sd of", mixture, sd.value, sd.standard_error, errors.weights)
     others = errors.beside_lines()
     return [*aligned(means), "", *aligned(sds), *([""] * bool(others)), *others]
 

@@ -31,7 +31,7 @@ def weak_prior(source: Source, seed: int = 0) -> Prior | None:
     x = sample.x.double().cpu().numpy()
     weight = sample.weights().cpu().numpy()
     each = max(source.rows, 1) / max(sample.n, 1)
-    w = [_column(*pair, weight, each, sample.p) for pair in zip(x, _typical_noise(sample), strict=True)]
+    w = [_column(*pair, weight, each, sample.p) for pair in zip(x, typical_noise(sample), strict=True)]
     return Prior(w=tuple(w), c=0.0) if any(w) else None
 
 
@@ -44,14 +44,11 @@ def describe_weak_prior(prior: Prior, labels: Sequence[str] | None) -> str:
     return f"{which} no noise to speak of: a weak prior keeps components from shrinking onto values, w = ({shown})"
 
 
-def _typical_noise(batch: Batch) -> np.ndarray:
-    """The median variance (p,) of the noise of observed values."""
-    if batch.noise is None:
-        return np.zeros(batch.p)
-    variance = batch.covariance().diagonal(dim1=-2, dim2=-1).T.double().cpu().numpy()
+def typical_noise(batch: Batch) -> np.ndarray:
+    """The median variance (p,) of the noise of observed values; 0 where there is none."""
     seen = ~batch.x.isnan().cpu().numpy()
-    both = np.broadcast_to(variance, seen.shape)
-    return np.array([np.median(v[s]) if s.any() else 0.0 for v, s in zip(both, seen, strict=True)])
+    variances = np.broadcast_to(batch.variances().double().cpu().numpy(), seen.shape)
+    return np.array([np.median(v[s]) if s.any() else 0.0 for v, s in zip(variances, seen, strict=True)])
 
 
 def _column(x: np.ndarray, noise: float, weight: np.ndarray, each: float, p: int) -> float:
