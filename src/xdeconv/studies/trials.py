@@ -22,8 +22,6 @@ from ..system.progress import progress_of_call
 from ..system.ranks import rank
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from ..mixture.selections.contract import Selecting
 
 FORMAT = "xdeconv selection 3"  # lines of 2 had no checksums
@@ -89,15 +87,6 @@ def show_trials(verbose: bool | None, total: int) -> Iterator[Show]:
     """A function that shows trials on standard error: a bar on a terminal, plain lines in a log file, or nothing."""
     with progress_of_call(verbose, total, every_step=True) as progress:
         yield progress.update
-
-
-def new_axes() -> Axes:
-    """Axes of a new figure; the figure is ``axes.figure``."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as problem:
-        raise ImportError("pictures need matplotlib: pip install 'xdeconv[plot]'") from problem
-    return Figure(figsize=(5.5, 4.0), layout="constrained").subplots()
 
 
 def _line(trial: Trial) -> str:
