@@ -29,14 +29,14 @@ import torch
 
 from .. import kernels
 from ..kernels.options import DEFAULT, Options
-from ..kernels.parameters import Parameters
+from ..kernels.parameters import Parameters, apart, stacked
 from ..rows.batch import Batch
 from ..system.progress import tell
 from ..system.threads import each
 from .aim import ANY, Aim
 from .contest import heat
 from .crossing import alike, crossings
-from .moves import Found, Moves, applied
+from .moves import Moves, Outcome, applied
 from .passes import Climb
 from .pool import Pool
 from .single import agree
@@ -85,7 +85,7 @@ def explore_broadly(
     rng: np.random.Generator,
     aim: Aim = ANY,
     options: Options = DEFAULT,
-) -> Found:
+) -> Outcome:
     """The best mixture that moves of one component at a time, and crossings of what they lead to, end at.
 
     Parameters
@@ -107,7 +107,7 @@ def explore_broadly(
 
     Returns
     -------
-    Found
+    Outcome
     """
     rows, part = _some(pool, ROWS, rng, aim)
     start = starts(rows)
@@ -116,8 +116,8 @@ def explore_broadly(
     if best is None or not agree(best.climb.parameters, rows, part, options):
         best = _Broad(rows, moves, rng, part, options).best(begun)
     if best is None:
-        return Found(begun[0], 0, 0.0, sound=bool(np.isfinite(total_log_prob(begun[0], rows, part, options))))
-    return Found(best.climb.parameters, best.moved, (best.climb.value - best.began) / float(rows.total_weight()))
+        return Outcome(begun[0], 0, 0.0, sound=bool(np.isfinite(total_log_prob(begun[0], rows, part, options))))
+    return Outcome(best.climb.parameters, best.moved, (best.climb.value - best.began) / float(rows.total_weight()))
 
 
 class Way(NamedTuple):
@@ -190,7 +190,7 @@ class _Broad:
         if not made:
             return None
         passes, racing = CROSSED
-        return self._gaining(heat(_stacked(made), self._grouped(self.batch), passes, racing, self.aim), best)
+        return self._gaining(heat(stacked(made), self._grouped(self.batch), passes, racing, self.aim), best)
 
     def shaken(self, best: Climb) -> Climb | None:
         """Where climbs end that begin where a part of the rows leads, or what is crossed with them, if it gains."""
@@ -214,7 +214,7 @@ class _Broad:
 
     def _gaining(self, trials: Parameters, best: Climb) -> Climb | None:
         """The best of the trials (g, k, ...), if it gains."""
-        return self._raced([self._climb(Parameters(*trial)) for trial in zip(*trials, strict=True)], best)
+        return self._raced([self._climb(trial) for trial in apart(trials)], best)
 
     def _raced(self, climbs: list[Climb], best: Climb) -> Climb | None:
         """The best of the climbs that are the first to arrive higher, each as long as it may still do so."""
@@ -253,7 +253,7 @@ class _Broad:
         ways = self.aim.in_trial().begun(ways, parameters.covariances)
         splits = [Change((at // WAYS,), Parameters(*(part[at] for part in ways)), 0.0) for at in range(k * WAYS)]
         made = [applied(parameters, [(s, f)]) for s in splits for f in freed if s.old[0] not in f.old]
-        return _stacked(made)
+        return stacked(made)
 
     def _grouped(self, batch: Batch) -> kernels.RowsForGroups:
         return kernels.for_groups(batch, batch.d, self.options)
@@ -268,10 +268,6 @@ def _hopeful(now: Climb, before: Climb, least: float) -> bool:
     """Whether a climb may still come so high."""
     gained = max(now.value - before.value, 0.0)
     return not now.arrived and now.value + CATCH_UP * gained > least
-
-
-def _stacked(trials: Sequence[Parameters]) -> Parameters:
-    return Parameters(*(torch.stack(part) for part in zip(*trials, strict=True)))
 
 
 def _some(batch: Batch, most: int, rng: np.random.Generator, aim: Aim) -> tuple[Batch, Aim]:

@@ -17,7 +17,7 @@ from torch import Tensor
 from .. import kernels
 from ..kernels import Groups
 from ..kernels.options import DEFAULT, Options
-from ..kernels.parameters import Parameters
+from ..kernels.parameters import Parameters, apart, stacked
 from ..rows.batch import Batch
 from .aim import ANY, Aim
 from .sums import group_sums
@@ -65,8 +65,7 @@ def contest(
         At most three.
     """
     count = int(np.clip(PAIRS // max(1, batch.n * k), fewest, MOST_STARTS))
-    parts = zip(*(start(number) for number in range(count)), strict=True)
-    parameters = Parameters(*(torch.stack(tensors) for tensors in parts))
+    parameters = stacked([start(number) for number in range(count)])
     rows = kernels.for_groups(batch, parameters.d, options)
     nothing = torch.full((count,), -torch.inf, dtype=torch.float64)
     field = _Field(parameters, nothing, -nothing)
@@ -75,7 +74,7 @@ def contest(
             if not field.decided(rows.batch):
                 field = _look(field, rows, aim)
         field = field.pick(torch.arange(min(most, len(field.value))))
-    return [Parameters(*tensors) for tensors in zip(*field.parameters, strict=True)]
+    return apart(field.parameters)
 
 
 class _Field(NamedTuple):

@@ -91,7 +91,7 @@ class Moves:
 
 
 @dataclass(frozen=True)
-class Found:
+class Outcome:
     """What a search found: the parameters after it, how many moves it made, and the gain in mean log-likelihood.
 
     It is sound unless the pool's likelihood is not finite: then no move can be judged.
@@ -102,7 +102,7 @@ class Found:
     gain: float
     sound: bool = True
 
-    def on(self, device: torch.device | str) -> Found:
+    def on(self, device: torch.device | str) -> Outcome:
         """The same on another device."""
         return replace(self, parameters=self.parameters.to(device))
 
@@ -121,12 +121,12 @@ class Search:
     barren: set[int] = field(default_factory=set)
     rows: kernels.RowsForGroups = field(init=False)
 
-    def run(self, parameters: Parameters) -> Found:
+    def run(self, parameters: Parameters) -> Outcome:
         """Sweep until no move gains, a fresh look at every component included."""
         self.rows = kernels.for_groups(self.batch, parameters.d, self.options)
         pool = self._pool(parameters)
         if not np.isfinite(pool.loglik):
-            return Found(parameters, 0, 0.0, sound=False)
+            return Outcome(parameters, 0, 0.0, sound=False)
         first = value = self._value(parameters, pool)
         moved = 0
         for sweep in range(self._sweeps()):
@@ -149,7 +149,7 @@ class Search:
                 self.barren |= {split.old[0] for split, _ in chosen}
                 if len(self.barren) >= len(parameters[0]):
                     break
-        return Found(parameters, moved, (value - first) / self._weight())
+        return Outcome(parameters, moved, (value - first) / self._weight())
 
     def _pool(self, parameters: Parameters) -> Pool:
         return Pool.of(parameters, self.rows, self.aim, self.options)
