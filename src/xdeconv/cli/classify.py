@@ -69,7 +69,7 @@ def classify(
     def probabilities(batch: Batch, passed: Any) -> dict[str, np.ndarray]:
         columns = {name: passed.column(name).to_numpy(zero_copy_only=False) for name in needed}
         each = {name: formula.value(columns) for name, formula in formulas.items()} or None
-        found = classifier.predict_proba(batch, priors=each, **place)
-        return {f"p_{name}": found[:, c] for c, name in enumerate(classifier.classes)}
+        shares = classifier.predict_proba(batch, priors=each, **place)
+        return {f"p_{name}": shares[:, c] for c, name in enumerate(classifier.classes)}
 
     say(f"{write_appended(output, source, keep, probabilities, needed):,} rows in {output}")

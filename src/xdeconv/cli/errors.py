@@ -54,7 +54,7 @@ def errors(
     if picture is not None:
         outputs.checked(picture, [model, *data, config], force, outputs.PICTURES, "--picture")
     from ..mixture._mixture import load
-    from ..studies._errors import errors as found_by
+    from ..studies._errors import errors as errors_of
 
     mixture = load(model)
     arguments = options.opening(
@@ -66,13 +66,13 @@ def errors(
         mixture, data, arguments, where=where or fitted_where(mixture), bad_rows=bad_rows, skip_bad_files=skip_bad_files
     )
     say(source.describe())
-    found = found_by(source, mixture, method=options.em(prior), device=device)
-    for line in lines(found):
+    judged = errors_of(source, mixture, method=options.em(prior), device=device)
+    for line in lines(judged):
         tell(line)
     if output is not None:
-        write(found, output)
+        write(judged, output)
     if picture is not None:
-        outputs.save_picture(found.plot()[0].figure, picture)
+        outputs.save_picture(judged.plot()[0].figure, picture)
         say(f"the densities: {picture}")
 
 

@@ -105,14 +105,14 @@ def device_for(device: str | None, source: CatalogSource, k: int) -> str:
 
 def pairs(items: Sequence[str] | None, option: str) -> dict[str, str] | None:
     """NAME=VALUE words as a dict."""
-    found: dict[str, str] = {}
+    named: dict[str, str] = {}
     for item in items or ():
         name, sign, text = item.partition("=")
-        if not sign or name.strip() in found:
+        if not sign or name.strip() in named:
             wrong = f"{name.strip()!r} is given twice" if sign else f"{item!r} is not NAME=VALUE"
             raise typer.BadParameter(wrong, param_hint=option)
-        found[name.strip()] = text
-    return found or None
+        named[name.strip()] = text
+    return named or None
 
 
 def _one_each(items: Sequence[str] | None, option: str) -> dict[str, str] | None:

@@ -301,5 +301,5 @@ def one_weight(weight: Any, sample_weight: Any, X: Any, n: int) -> Array | None:
         raise ValueError("weight and sample_weight are two names for one thing: give one of them")
     name, given = ("sample_weight", sample_weight) if weight is None else ("weight", weight)
     given = tabular.aligned(given, X, name)
-    found = None if given is None else checks.weight(np.asarray(given), n)
-    return None if found is None else found.numpy()
+    weights = None if given is None else checks.weight(np.asarray(given), n)
+    return None if weights is None else weights.numpy()

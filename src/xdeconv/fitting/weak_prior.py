@@ -63,9 +63,9 @@ def _column(x: np.ndarray, noise: float, weight: np.ndarray, each: float, p: int
     if variance == 0.0:
         return 0.0
     values, place = np.unique(np.round((x - mean) / (SAME * np.sqrt(variance))), return_inverse=True)
-    found, weighed = (_sharing(np.bincount(place, weights=a)) for a in (np.ones(len(x)), weight))
-    rows = 1 + each * (found - 1)  # that share a value, of all
-    heavy = rows * weighed / found  # what they weigh
+    counted, weighed = (_sharing(np.bincount(place, weights=a)) for a in (np.ones(len(x)), weight))
+    rows = 1 + each * (counted - 1)  # that share a value, of all
+    heavy = rows * weighed / counted  # what they weigh
     step = SAME * np.sqrt(variance) * float(np.quantile(np.diff(values), COMMON)) if len(values) > 1 else 0.0
     rounding = step**2 / 12 if max(rows, heavy) >= SHARED else 0.0
     if noise > 0.0:

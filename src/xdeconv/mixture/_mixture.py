@@ -185,9 +185,9 @@ class Mixture(Questions, Writing):
         beside = None if self.background is None else self.background.given(row, rest)
         share = float(self._beside(self.scaled(), self.seen(row))[0])
         posterior = Posterior(self._components(), self._scaled_rows(row)).marginal(rest)
-        found = posterior.weights[0], posterior.means[0], posterior.covariances[0]
+        parts = posterior.weights[0], posterior.means[0], posterior.covariances[0]
         wider = None if self.inflation is None else self.inflation.given(row).restricted(rest)
-        return self._of(*found, rest, beside, share).with_(tails=None, inflation=wider)
+        return self._of(*parts, rest, beside, share).with_(tails=None, inflation=wider)
 
     def _of(
         self, weights: Array, means: Array, V: Array, keep: Sequence[int], background: Background | None, share: float

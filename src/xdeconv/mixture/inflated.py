@@ -68,17 +68,17 @@ class Inflated:
     @property
     def factors(self) -> Array:
         """What errors are multiplied by (groups, p)."""
-        found = np.array(self.values)
-        found[list(self.additive)] = 1.0
-        return found
+        factors = np.array(self.values)
+        factors[list(self.additive)] = 1.0
+        return factors
 
     @property
     def jitters(self) -> Array:
         """Standard deviations that are added in quadrature (groups, p), in the units of the errors."""
-        found = np.zeros((len(self.values), self.p))
+        jitters = np.zeros((len(self.values), self.p))
         for g in self.additive:
-            found[g, list(self.of)] = np.array(self.values[g])[list(self.of)]
-        return found
+            jitters[g, list(self.of)] = np.array(self.values[g])[list(self.of)]
+        return jitters
 
     @property
     def standard_errors(self) -> Array:

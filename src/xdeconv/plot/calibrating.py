@@ -234,8 +234,8 @@ def _predicted(mixture: Mixture, batch: Batch) -> Array:
     if isinstance(mixture.background, Uniform) and mixture.d > MOST_OF_BOX:
         raise ValueError(f"values beside a box of {mixture.d} dimensions are not predicted: ask with_(background=None)")
     parts = reference.hidden_one_by_one(flattened(mixture).tensors("cpu"), batch)
-    found = [(log_weights.softmax(1) * torch.special.ndtr(z)).sum(1) for log_weights, z in parts]
-    return torch.where(batch.x.T.isnan(), torch.nan, torch.cat(found)).numpy()
+    below = [(log_weights.softmax(1) * torch.special.ndtr(z)).sum(1) for log_weights, z in parts]
+    return torch.where(batch.x.T.isnan(), torch.nan, torch.cat(below)).numpy()
 
 
 def _among_kept(mixture: Mixture, selection: Selecting, batch: Batch) -> Array:

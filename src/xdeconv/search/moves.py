@@ -213,12 +213,12 @@ def gain_by_chance(numbers: float, trials: int) -> float:
 def _neighbours(parameters: Parameters, components: list[int], each: int) -> list[int]:
     """The nearest components of some, by Mahalanobis distance in the pooled covariance of each pair."""
     _, means, V = (t.numpy() for t in parameters)
-    found = []
+    near = []
     for c in components:
         away = means - means[c]
         distance = np.einsum("kd,kd->k", away, np.linalg.solve(V + V[c], away[..., None])[..., 0])
-        found += np.argsort(distance)[1 : each + 1].tolist()
-    return found
+        near += np.argsort(distance)[1 : each + 1].tolist()
+    return near
 
 
 def _candidates(parameters: Parameters, pool: Pool, moves: Moves) -> tuple[list[tuple[int, ...]], list[int]]:

@@ -87,8 +87,8 @@ class Pool:
 
     def near(self, touched: Sequence[tuple[int, ...]]) -> Neighbourhoods:
         """For each set of components, the rows that it matters for, and the density that all others give them."""
-        found = self.shares.together(touched)
-        index, had, starts = (torch.from_numpy(part) for part in found)
+        together = self.shares.together(touched)
+        index, had, starts = (torch.from_numpy(part) for part in together)
         density = self.log_prob[index]
         rest = (1 - had).clamp(min=1e-30).log()
         groups = Groups(index, starts, density + rest, self.weight[index])

@@ -270,10 +270,10 @@ def bootstrap(
             log.warning("interrupted with %d of %d draws done", len(mixtures), draws)
             if not mixtures:
                 raise
-    found = Bootstrap(mixture, tuple(mixtures), len(mixtures) < draws, short)
-    for note in found.notes:
+    refits = Bootstrap(mixture, tuple(mixtures), len(mixtures) < draws, short)
+    for note in refits.notes:
         log.warning(note)
-    return found
+    return refits
 
 
 def _draw(

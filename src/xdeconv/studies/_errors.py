@@ -139,11 +139,11 @@ def _errors(source: Source, mixture: Mixture, method: Method, structure: Structu
     chart = sandwich.chart.restored({name: tensor.cpu() for name, tensor in sandwich.chart.tensors().items()})
     chart = chart.in_units(frame.shift, frame.scale)
     gradients = Gradients(mixture, chart, sandwich.free.cpu(), fixed, beside, structure)
-    found = Errors(mixture, (), sandwich, gradients)
-    notes = _notes(found)
+    result = Errors(mixture, (), sandwich, gradients)
+    notes = _notes(result)
     for note in notes:
         log.warning(note)
-    return replace(found, notes=notes)
+    return replace(result, notes=notes)
 
 
 def _beside(mixture: Mixture) -> Beside:
@@ -181,14 +181,14 @@ def _factors(covariances: Tensor, fixed: Fixed) -> Tensor:
     return torch.where(singular[:, None, None], torch.diag_embed(widths), L)
 
 
-def _notes(found: Errors) -> tuple[str, ...]:
+def _notes(result: Errors) -> tuple[str, ...]:
     notes = []
-    if found.sandwich.left > max(LEFT, LEFT_EACH * found.sandwich.chart.size):
-        notes.append(f"the mixture is about {found.sandwich.left:.2g} nats below a maximum of these rows' likelihood: "
+    if result.sandwich.left > max(LEFT, LEFT_EACH * result.sandwich.chart.size):
+        notes.append(f"the mixture is about {result.sandwich.left:.2g} nats below a maximum of these rows' likelihood: "
                      "errors are of a maximum; fit on with xd.fit(..., mixture=mixture)")  # fmt: skip
-    if not found.whole:
+    if not result.whole:
         return tuple(notes)
-    widths = found.of(log_widths).standard_error
-    notes += undetermined(found.mixture, found.weights, found.means, widths)
-    notes += background_undetermined(found.mixture, found.background_weight)
-    return (*notes, *factors_undetermined(found.mixture, found.inflation))
+    widths = result.of(log_widths).standard_error
+    notes += undetermined(result.mixture, result.weights, result.means, widths)
+    notes += background_undetermined(result.mixture, result.background_weight)
+    return (*notes, *factors_undetermined(result.mixture, result.inflation))

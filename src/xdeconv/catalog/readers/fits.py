@@ -53,9 +53,9 @@ class FitsTable(SeveralFiles):
     @classmethod
     def open(cls, name: str, paths: Sequence[Path], chosen: str | None = None) -> FitsTable:
         """The table of some files, by what the header of each says."""
-        found = cls.of(name, ((str(path), cls.described(path, chosen)) for path in paths))
+        table = cls.of(name, ((str(path), cls.described(path, chosen)) for path in paths))
         several = [path for path in map(str, paths) if chosen is None and _layout(path).beside]
-        return replace(found, chosen=chosen, notes=_first_of_several(several))
+        return replace(table, chosen=chosen, notes=_first_of_several(several))
 
     @staticmethod
     def described(path: Path, chosen: str | None = None) -> Description:

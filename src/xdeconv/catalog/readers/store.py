@@ -37,7 +37,7 @@ class Part(NamedTuple):
 class Checks:
     """Which parts of shards were found to be what the manifest says; each is looked at once."""
 
-    found: set[tuple[str, int]] = field(default_factory=set)
+    sound: set[tuple[str, int]] = field(default_factory=set)
     lock: Any = field(default_factory=threading.Lock)
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
@@ -85,18 +85,18 @@ class StoreTable(Table):
         yield from self.shards.read(piece, columns, floats)
 
     def _check(self, file: str, number: int) -> None:
-        if (file, number) not in self.checks.found:
+        if (file, number) not in self.checks.sound:
             refuse_damage(file, self.parts[file], number)
-            self.checks.found.add((file, number))
+            self.checks.sound.add((file, number))
 
 
 def refuse_damage(path: str, parts: Sequence[Part], number: int) -> None:
     """Refuse a shard of which a part has another checksum than the manifest says."""
     try:
-        found = range_checksum(path, parts[number - 1].end if number else 0, parts[number].end)
+        checksum = range_checksum(path, parts[number - 1].end if number else 0, parts[number].end)
     except OSError as problem:
         raise ReadError(f"{path} cannot be read: {problem.strerror}") from problem
-    if found != parts[number].sha256:
+    if checksum != parts[number].sha256:
         raise ReadError(f"{path} is damaged: its checksum is not the manifest's; {AGAIN}")
 
 

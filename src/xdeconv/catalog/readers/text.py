@@ -107,13 +107,13 @@ def _large(batch: pa.RecordBatch, names: Collection[str]) -> list[str]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    found = []
+    large = []
     for name in sorted(set(names) & set(batch.schema.names)):
         if pa.types.is_floating(batch.schema.field(name).type):
             ends = pc.min_max(batch.column(name)).as_py()
             if any(end is not None and abs(end) >= EXACT for end in ends.values()):
-                found.append(name)
-    return found
+                large.append(name)
+    return large
 
 
 def _refuse_rounded(piece: Piece, header: Header, name: str) -> None:

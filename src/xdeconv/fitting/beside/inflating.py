@@ -185,11 +185,11 @@ def _jittered(inflation: Inflation, grouping: Grouping | None) -> tuple[int, ...
     unknown = [value for value, named in places.items() if not named]
     if unknown:
         raise ValueError(f"Inflation(jitter={unknown}) names no group: they are {list(known)}")
-    found = tuple(sorted({named[0] for named in places.values()}))
-    if len(found) == len(known):
+    groups = tuple(sorted({named[0] for named in places.values()}))
+    if len(groups) == len(known):
         raise ValueError("all groups have a jitter, which widens components alike: no row can tell the two apart "
                          "unless one group has none")  # fmt: skip
-    return found
+    return groups
 
 
 def _means(said: Any, value: Any) -> bool:

@@ -104,14 +104,14 @@ class _Surface:
 
     def variances(self, m: int) -> Tensor:
         """Variances (m,) of the last m numbers."""
-        found = torch.full((m,), torch.nan, dtype=torch.float64, device=self.rows.device)
+        variances = torch.full((m,), torch.nan, dtype=torch.float64, device=self.rows.device)
         for a in range(m):
             known = self.chart.certainty[len(self.chart.certainty) - m + a]
             unit = torch.zeros(self.chart.size, dtype=torch.float64, device=self.rows.device)
             unit[self.chart.size - m + a] = 1.0
             if known > 1e-200:
-                found[a] = self._solved(unit) / known
-        return found
+                variances[a] = self._solved(unit) / known
+        return variances
 
     def _solved(self, e: Tensor) -> Tensor:
         """e . H^-1 e; NaN where it is not found."""

@@ -209,10 +209,10 @@ class Choosing:
 
     def _better(self, source: Source, k: int, start: Mixture | None, name: str) -> FitResult:
         """A fit from the next larger mixture; where rows were selected one of its own too, and the better of both."""
-        found = self._fit(source, k, start, name)
+        grown = self._fit(source, k, start, name)
         if start is None or start.selection is None or k > OWN:
-            return found
-        return max(found, self._fit(source, k, None, name), key=lambda result: result.loglik)
+            return grown
+        return max(grown, self._fit(source, k, None, name), key=lambda result: result.loglik)
 
     def _fit(self, source: Source, k: int, start: Mixture | None, name: str, last: bool = False) -> FitResult:
         seed, user, method = self.settings["seed"], self.settings.get("callback"), as_words(self.settings.get("method"))

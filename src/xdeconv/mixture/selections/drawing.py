@@ -125,13 +125,13 @@ class Drawn(Chances):
 
     def _draws(self, batch: Batch) -> Draws:
         key = _key(batch)
-        found = self.remembered.get(key)
-        if found is None:
-            found = self._made(batch, key)
+        draws = self.remembered.get(key)
+        if draws is None:
+            draws = self._made(batch, key)
             held = sum(one.rows.x.numel() for one in self.remembered.values())
-            if held + found.rows.x.numel() <= REMEMBERED:
-                self.remembered[key] = found
-        return found
+            if held + draws.rows.x.numel() <= REMEMBERED:
+                self.remembered[key] = draws
+        return draws
 
     def _made(self, batch: Batch, key: int) -> Draws:
         batch = replace(batch.to(dtype=torch.float64), scale=None)
@@ -190,8 +190,8 @@ class Drawn(Chances):
 def _alone(draws: Draws, population: Population, w: Tensor) -> Kept:
     """Where there is one chance for all rows."""
     if population.parameters.means.numel() < LARGE:
-        found = integrals(population.parameters, draws.rows, draws.log_factor)
-        inside, sums = found.q.sum() + population.beside * draws.beside.sum(), (found.q, found.g, found.G)
+        made = integrals(population.parameters, draws.rows, draws.log_factor)
+        inside, sums = made.q.sum() + population.beside * draws.beside.sum(), (made.q, made.g, made.G)
     else:
         y = _ratios(draws, population)
         both = kernels.accumulate(*population.parameters, replace(draws.rows, weight=y))

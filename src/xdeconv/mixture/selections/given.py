@@ -109,8 +109,8 @@ def parsed(text: str) -> list[Cut]:
 
 def _condition(part: str, text: str) -> Cut:
     for sign, word in ((">=", "above"), ("<=", "below"), (">", "above"), ("<", "below")):
-        name, found, number = part.partition(sign)
-        if found:
+        name, there, number = part.partition(sign)
+        if there:
             try:
                 edge: dict[str, Any] = {word: float(number)}
             except ValueError:
