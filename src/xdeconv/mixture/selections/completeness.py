@@ -82,9 +82,8 @@ class Completeness(Selecting):
         return Completeness(self.function, self.noise, *moved)
 
     def _frame(self, d: int) -> tuple[Array, Array]:
-        return np.zeros(d) if self.shift is None else np.array(self.shift), np.ones(
-            d
-        ) if self.scale is None else np.array(self.scale)
+        shift = np.zeros(d) if self.shift is None else np.array(self.shift)
+        return shift, np.ones(d) if self.scale is None else np.array(self.scale)
 
     def probability(self, batch: Batch) -> Tensor:
         """omega (n,), checked."""

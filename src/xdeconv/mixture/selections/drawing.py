@@ -277,32 +277,32 @@ def _among(batch: Batch, means: Tensor) -> tuple[Tensor, Tensor]:
 
 def _observed(v: Tensor, z: Tensor | None, like: Batch, m: int, function: Function | None) -> tuple[Batch, Batch]:
     """Draws as their density is asked for, and as they are seen; with no normals they have their noise."""
-    n = like.n
-    if z is None:
-        rows = Batch(v.T.contiguous(), like.noise, missing=like.missing)
-        return rows, rows
-    if function is not None:
-        S = torch.from_numpy(function.covariances(v.cpu().numpy())).to(v)
-        x = (
-            v
-            + (torch.linalg.cholesky_ex(S + 1e-300 * torch.eye(v.shape[1]).to(v))[0].nan_to_num(0.0) @ z[..., None])[
-                ..., 0
-            ]
-        )
-        lower = torch.tril_indices(v.shape[1], v.shape[1])
-        packed = S[:, lower[0], lower[1]].T.contiguous()
-        return Batch(v.T.contiguous()), Batch(x.T.contiguous(), packed)
-    S = like.covariance()
-    root = (
-        torch.from_numpy(np.linalg.cholesky(S.cpu().numpy() + 1e-300 * np.eye(like.p)))
-        if like.full
-        else S.clamp(min=0.0).sqrt()
-    )
+    if z is not None and function is not None:
+        return Batch(v.T.contiguous()), _by_model(v, z, function)
+    rows = Batch(v.T.contiguous(), like.noise, missing=like.missing) if z is None else _like(v, z, like, m)
+    return rows, rows
+
+
+def _by_model(v: Tensor, z: Tensor, function: Function) -> Batch:
+    """True values with the noise that a model has of them."""
+    S = torch.from_numpy(function.covariances(v.cpu().numpy())).to(v)
+    root = torch.linalg.cholesky_ex(S + 1e-300 * torch.eye(v.shape[1]).to(v))[0].nan_to_num(0.0)
+    x = v + (root @ z[..., None])[..., 0]
+    lower = torch.tril_indices(v.shape[1], v.shape[1])
+    return Batch(x.T.contiguous(), S[:, lower[0], lower[1]].T.contiguous())
+
+
+def _like(v: Tensor, z: Tensor, like: Batch, m: int) -> Batch:
+    """True values with the noise and the gaps of rows, m rounds of one for each."""
+    n, S = like.n, like.covariance()
+    if like.full:
+        root = torch.from_numpy(np.linalg.cholesky(S.cpu().numpy() + 1e-300 * np.eye(like.p)))
+    else:
+        root = S.clamp(min=0.0).sqrt()
     x = v.view(m, n, -1) + torch.einsum("npq,mnq->mnp", root.to(v).expand(n, -1, -1), z.view(m, n, -1))
     x = torch.where(like.x.T.isnan(), torch.nan, x).reshape(m * n, -1)
     noise = None if like.noise is None else like.noise if like.noise.shape[1] == 1 else like.noise.repeat(1, m)
-    rows = Batch(x.T.contiguous(), noise, missing=like.missing)
-    return rows, rows
+    return Batch(x.T.contiguous(), noise, missing=like.missing)
 
 
 def _beside(rows: Batch, background: Background | None) -> Batch:
