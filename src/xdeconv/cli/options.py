@@ -178,15 +178,15 @@ def opening(
 
 def open_data(
     data: Sequence[str], arguments: Mapping[str, Any], *, where: str | None = None, bad_rows: Rows = "refuse",
-    skip_bad_files: bool = False, memory: bool | None = None, exact: Collection[str] = (),
+    skip_bad_files: bool = False, memory: bool | None = None,
 ) -> CatalogSource:  # fmt: skip
-    """The source that a command reads; a feature without noise must be said, or known, to be ``exact``."""
+    """The source that a command reads; a feature without noise must be said to have none."""
     from ..catalog._open import open_source
 
     source = open_source(
         list(data), where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files, memory=memory, **arguments
     )
-    refuse_no_noise([name for name in source.unexplained if name not in exact], source.table.columns)
+    refuse_no_noise(source.unexplained, source.table.columns)
     return source
 
 
@@ -208,41 +208,21 @@ def refuse_no_noise(names: Sequence[str], columns: Collection[str] = ()) -> None
 
 def open_for(model: Any, data: Sequence[str], arguments: Mapping[str, Any], **options: Any) -> CatalogSource:
     """The source in the coordinates of a model: as its own rows were read, unless told otherwise."""
+    from ..mixture.asking import UNUSED, Asked
     from ..rows.units import refuse_others
 
-    own = remembered(model)
-    columns = arguments.get("columns") or own.get("columns") or list(model.labels or ())
-    if not columns and "preset" not in {**own, **arguments}:
+    own, asked = remembered(model), Asked(model.d, model.labels, model.units, model.meta or {})
+    if not (arguments.get("columns") or own.get("columns") or model.labels or "preset" in {**own, **arguments}):
         raise ValueError("the model has no labels: name its columns with --columns")
-    known = _read_as(own, columns)
-    merged = {name: {**known.get(name, {}), **given} for name, given in arguments.items() if isinstance(given, dict)}
-    chosen = {**known, **arguments, **merged}
-    exact = [name for name in _exact(model, columns) if name not in arguments.get("error", {})]
-    source = open_data(data, chosen, exact=exact, **options)
-    unused = _unused_errors(source, exact)
+    source, unused = asked.opened(list(data), arguments, **options)
+    exact = [name for name in asked.exact(source.labels) if name not in arguments.get("error", {})]
+    refuse_no_noise([name for name in source.unexplained if name not in exact], source.table.columns)
     if unused:
-        say(f"note: the rows have errors of {', '.join(unused)}, which are not used: the model was fitted without them")
-        chosen["error"] = {**chosen.get("error", {}), **dict.fromkeys(unused)}
-        source = open_data(data, chosen, exact=exact, **options)
+        say(f"note: {UNUSED.format(', '.join(unused))}")
     if source.dim != model.d or (model.labels and source.labels != model.labels):
         raise ValueError(f"the model is of {list(model.labels or ())} and the rows of {list(source.labels)}")
     refuse_others(source.units, model.units, source.labels)
     return source
-
-
-def _exact(model: Any, columns: Sequence[str]) -> list[str]:
-    """The features that had no errors in the fit of a model, where it remembers that."""
-    known = (model.meta or {}).get("errors")
-    known = known if isinstance(known, (list, tuple)) and len(known) == len(columns) else ()
-    return [name for name, noisy in zip(columns, known, strict=False) if noisy is False]
-
-
-def _unused_errors(source: CatalogSource, exact: Sequence[str]) -> list[str]:
-    """The raw columns whose errors would give noise to features that had none in the fit."""
-    from ..catalog.remembering import noisy
-
-    errors = noisy(source.recipe)
-    return list(dict.fromkeys(raw for name in exact for raw in errors[name]))
 
 
 def remembered(model: Any) -> dict[str, Any]:
@@ -250,14 +230,6 @@ def remembered(model: Any) -> dict[str, Any]:
     from ..catalog.remembering import checked
 
     return checked((model.meta or {}).get("open") or {}, "the model")
-
-
-def _read_as(known: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
-    """Arguments of xd.open from what a model remembers."""
-    from ..catalog.remembering import arguments
-
-    reading = arguments(known, columns)
-    return reading if columns else {name: given for name, given in reading.items() if name != "columns"}
 
 
 def model_of(background: str | None) -> str | None:

@@ -21,6 +21,7 @@ from .coordinates import Names
 from .facts import table
 
 OPEN, ERRORS = "open", "errors"  # what a model's meta remembers of the rows that it was fitted to
+UNUSED = "the rows have errors of {}, which are not used: the model was fitted without them"
 
 
 def remembered(source: Source | Batch) -> dict[str, Any]:
@@ -127,15 +128,29 @@ class Asked:
         names = tabular.names(X)
         if names is not None and not choices and not set(columns) <= set(names):
             raise ValueError(f"the table has columns {names}, the mixture is of {columns}")
-        source = open_source(X, **remembering.arguments(choices, columns), **more)
-        noisy = list(remembering.noisy(source.recipe).values())
-        exact = [raws for raws, then in zip(noisy, self._errors(), strict=True) if raws and then is False]
-        if not exact:
-            return source
-        unused = {raw: None for raws in exact for raw in raws}
-        _say(f"the rows have errors of {', '.join(unused)}, which are not used: the model was fitted without them")
-        choices["error"] = {**choices.get("error", {}), **unused}
-        return open_source(X, **remembering.arguments(choices, columns), **more)
+        source, unused = self.opened(X, more)
+        if unused:
+            _say(UNUSED.format(", ".join(unused)))
+        return source
+
+    def opened(self, X: Any, said: Mapping[str, Any], **options: Any) -> tuple[CatalogSource, list[str]]:
+        """A catalogue read as the rows of the fit were, unless something else is ``said``.
+
+        Beside it, the columns whose errors are not used, since the fit took these as exact.
+        """
+        own = self.opening
+        columns = said.get("columns") or own.get("columns") or list(self.labels or ())
+        known = remembering.arguments(own, columns)
+        merged = {name: {**known.get(name, {}), **given} for name, given in said.items() if isinstance(given, dict)}
+        chosen = {**known, **said, **merged}
+        source = open_source(X, **chosen, **options)
+        noisy = remembering.noisy(source.recipe)
+        exact = [name for name in self.exact(columns) if name not in said.get("error", {})]
+        unused = list(dict.fromkeys(raw for name in exact for raw in noisy[name]))
+        if unused:
+            chosen["error"] = {**chosen.get("error", {}), **dict.fromkeys(unused)}
+            source = open_source(X, **chosen, **options)
+        return source, unused
 
     def columns(self) -> list[str]:
         """The features of a catalogue that are this model's coordinates."""
@@ -195,6 +210,11 @@ class Asked:
     def noisy(self) -> bool:
         """Whether the fit is known to have had errors."""
         return any(self._errors())
+
+    def exact(self, columns: Sequence[str]) -> list[str]:
+        """The features that are known to have had no errors in the fit, of all of them in its order."""
+        known = self._errors() if len(columns) == self.d else ()
+        return [name for name, noisy in zip(columns, known, strict=False) if noisy is False]
 
     def _errors(self) -> Sequence[bool | None]:
         """Whether each coordinate had errors in the fit; None where that is not known."""
