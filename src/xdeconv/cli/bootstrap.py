@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,12 +10,9 @@ import typer
 
 from . import options, outputs
 from .app import app, say, stop, tell
-from .tables import aligned, names_of, target_table
+from .tables import aligned, names_of, target_table, with_errors
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from ..mixture._mixture import Mixture
     from ..studies._bootstrap import Bootstrap
 
 
@@ -62,12 +59,9 @@ def bootstrap(
     mixture = load(model)
     arguments = options.opening(
         columns, error, unit, correlation=correlation, error_pattern=error_pattern,
-        correlation_pattern=correlation_pattern, log_prior=log_prior,
-        weight=weight or options.remembered(mixture).get("weight"),
+        correlation_pattern=correlation_pattern, log_prior=log_prior, weight=weight,
     )  # fmt: skip
-    source = options.open_for(
-        mixture, data, arguments, where=where or fitted_where(mixture), bad_rows=bad_rows, skip_bad_files=skip_bad_files
-    )
+    source = options.open_as_fitted(mixture, data, arguments, where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
     say(source.describe())
     settings = {
         "epochs": epochs,
@@ -85,16 +79,6 @@ def bootstrap(
         stop(130, f"interrupted with {len(refits.mixtures)} of {draws} draws done")
 
 
-def fitted_where(mixture: Mixture) -> str | None:
-    """The condition on the rows of the fit."""
-    where = (mixture.meta or {}).get("where")
-    if not isinstance(where, (str, type(None))):
-        raise ValueError(f"the model is damaged: its rows were chosen where {str(where)[:80]!r}")
-    if where is not None:
-        say(f"note: rows where {where}, as in the fit")
-    return where
-
-
 def lines(refits: Bootstrap) -> list[str]:
     """Weights, means and widths of components with their standard errors, the heaviest first."""
     import numpy as np
@@ -105,8 +89,8 @@ def lines(refits: Bootstrap) -> list[str]:
     sd, *drawn = (widths(each.covariances) for each in (mixture, *every))
     errors = refits.standard_errors()
     of_widths = np.std(drawn, axis=0, ddof=1)
-    means = cells("mean of", mixture, mixture.means, errors.means, errors.weights)
-    sds = cells("sd of", mixture, sd, of_widths, errors.weights)
+    means = with_errors("mean of", mixture, mixture.means, errors.means, errors.weights)
+    sds = with_errors("sd of", mixture, sd, of_widths, errors.weights)
     return [f"{len(every)} draws", *beside(refits), *aligned(means), "", *aligned(sds)]
 
 
@@ -120,19 +104,6 @@ def beside(refits: Bootstrap) -> list[str]:
         return []
     error = float(np.std([mixture.background_weight for mixture in refits.mixtures], ddof=1))
     return [f"background: {measured(refits.mixture.background_weight, error)} of all rows"]
-
-
-def cells(
-    what: str, mixture: Mixture, values: np.ndarray, errors: np.ndarray, of_weights: np.ndarray
-) -> list[Sequence[str]]:
-    """A header and one line per component."""
-    from ..system.text import measured
-
-    table: list[Sequence[str]] = [("component", "weight", *(f"{what} {name}" for name in names_of(mixture)))]
-    for j in (-mixture.weights).argsort(kind="stable"):
-        both = zip(values[j], errors[j], strict=True)
-        table.append((str(j), measured(mixture.weights[j], of_weights[j]), *(measured(*pair) for pair in both)))
-    return table
 
 
 def write(refits: Bootstrap, output: Path) -> None:

@@ -10,8 +10,7 @@ import typer
 
 from . import options, outputs
 from .app import app, say, tell
-from .bootstrap import cells, fitted_where
-from .tables import aligned, names_of, target_table
+from .tables import aligned, names_of, target_table, with_errors
 
 if TYPE_CHECKING:
     from ..studies.standard_errors import Errors
@@ -59,12 +58,9 @@ def errors(
     mixture = load(model)
     arguments = options.opening(
         columns, error, unit, correlation=correlation, error_pattern=error_pattern,
-        correlation_pattern=correlation_pattern, log_prior=log_prior,
-        weight=weight or options.remembered(mixture).get("weight"),
+        correlation_pattern=correlation_pattern, log_prior=log_prior, weight=weight,
     )  # fmt: skip
-    source = options.open_for(
-        mixture, data, arguments, where=where or fitted_where(mixture), bad_rows=bad_rows, skip_bad_files=skip_bad_files
-    )
+    source = options.open_as_fitted(mixture, data, arguments, where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
     say(source.describe())
     judged = errors_of(source, mixture, method=options.em(prior), device=device)
     for line in lines(judged):
@@ -81,8 +77,8 @@ def lines(errors: Errors) -> list[str]:
     from ..mixture.matrices import widths
 
     mixture, sd = errors.mixture, errors.of(lambda m: widths(m.covariances))
-    means = cells("mean of", mixture, mixture.means, errors.means, errors.weights)
-    sds = cells("sd of", mixture, sd.value, sd.standard_error, errors.weights)
+    means = with_errors("mean of", mixture, mixture.means, errors.means, errors.weights)
+    sds = with_errors("sd of", mixture, sd.value, sd.standard_error, errors.weights)
     others = errors.beside_lines()
     return [*aligned(means), "", *aligned(sds), *([""] * bool(others)), *others]
 

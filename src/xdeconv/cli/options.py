@@ -232,6 +232,25 @@ def remembered(model: Any) -> dict[str, Any]:
     return checked((model.meta or {}).get("open") or {}, "the model")
 
 
+def open_as_fitted(
+    model: Any, data: Sequence[str], arguments: Mapping[str, Any], where: str | None, **options: Any
+) -> CatalogSource:
+    """The same of the rows of the fit: with its weights and its condition, unless told otherwise."""
+    weight = remembered(model).get("weight")
+    arguments = arguments if weight is None else {"weight": weight, **arguments}
+    return open_for(model, data, arguments, where=where or _fitted_where(model), **options)
+
+
+def _fitted_where(model: Any) -> str | None:
+    """The condition on the rows of the fit."""
+    where = (model.meta or {}).get("where")
+    if not isinstance(where, (str, type(None))):
+        raise ValueError(f"the model is damaged: its rows were chosen where {str(where)[:80]!r}")
+    if where is not None:
+        say(f"note: rows where {where}, as in the fit")
+    return where
+
+
 def model_of(background: str | None) -> str | None:
     """The file that --background names, where it names one."""
     return background if background and os.path.isfile(background) else None

@@ -34,6 +34,19 @@ def aligned(cells: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(cell.rjust(wide) for cell, wide in zip(row, widths, strict=True)) for row in cells]
 
 
+def with_errors(
+    what: str, mixture: Mixture, values: np.ndarray, errors: np.ndarray, of_weights: np.ndarray
+) -> list[Sequence[str]]:
+    """A header and one line per component."""
+    from ..system.text import measured
+
+    table: list[Sequence[str]] = [("component", "weight", *(f"{what} {name}" for name in names_of(mixture)))]
+    for j in (-mixture.weights).argsort(kind="stable"):
+        both = zip(values[j], errors[j], strict=True)
+        table.append((str(j), measured(mixture.weights[j], of_weights[j]), *(measured(*pair) for pair in both)))
+    return table
+
+
 def summary(mixture: Mixture) -> list[str]:
     """Mean and standard deviation of each coordinate."""
     import numpy as np

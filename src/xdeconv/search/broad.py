@@ -245,12 +245,12 @@ class _Broad:
         """Whole mixtures (g, k, ...), each with one component split and another freed."""
         moves, k = self.moves, parameters.k
         pool = Pool.of(parameters, self._grouped(self.batch), self.aim, self.options)
-        effort = Effort(moves.screening, moves.screen_rows, 0, self.aim.in_trial())
+        effort = Effort(moves.screening, moves.screen_rows, 0, self.aim)
         merges = try_merges(pool.near_pairs(moves.pairs), parameters, pool, effort, self.rng)
         freed = sorted(merges + removals(parameters, pool), key=lambda change: -change.gain)[:FREED]
         ways = ways_to_split(parameters, pool.near([(c,) for c in range(k)]), self.rng)
         ways = Parameters(*(part.flatten(0, 1) for part in ways))
-        ways = self.aim.in_trial().begun(ways, parameters.covariances)
+        ways = effort.aim.begun(ways, parameters.covariances)
         splits = [Change((at // WAYS,), Parameters(*(part[at] for part in ways)), 0.0) for at in range(k * WAYS)]
         made = [applied(parameters, [(s, f)]) for s in splits for f in freed if s.old[0] not in f.old]
         return stacked(made)
