@@ -211,7 +211,7 @@ def open_for(model: Any, data: Sequence[str], arguments: Mapping[str, Any], **op
     from ..mixture.asking import UNUSED, Asked
     from ..rows.units import refuse_others
 
-    own, asked = remembered(model), Asked(model.d, model.labels, model.units, model.meta or {})
+    own, asked = remembered(model), Asked.of(model)
     if not (arguments.get("columns") or own.get("columns") or model.labels or "preset" in {**own, **arguments}):
         raise ValueError("the model has no labels: name its columns with --columns")
     source, unused = asked.opened(list(data), arguments, **options)

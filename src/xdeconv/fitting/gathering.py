@@ -52,7 +52,7 @@ def gathered(
     """The rows of a fit; ``hold`` says whether a small stream may be held in memory."""
     background, inflation = tabular.aligned(background, data, "background"), paired(inflation, data)
     if columns is None and mixture is not None and _knows(mixture, data, arrays):
-        data = Asked(mixture.d, mixture.labels, mixture.units, mixture.meta or {}).rows(data, {}, fitted=True)
+        data = Asked.of(mixture).rows(data, {}, fitted=True)
     else:
         data = opened(data, columns, arrays, stacklevel=5)
     validation = opened_alike(validation, data, stacklevel=5)

@@ -66,6 +66,11 @@ class Asked:
     units: Names
     meta: Mapping[str, Any]
 
+    @classmethod
+    def of(cls, mixture: Any) -> Asked:
+        """What a mixture knows."""
+        return cls(mixture.d, mixture.labels, mixture.units, mixture.meta or {})
+
     @property
     def opening(self) -> dict[str, Any]:
         """How the rows of the fit were read, as far as a model can be trusted that may be of somebody else."""

@@ -396,7 +396,7 @@ class Questions(Components):
 
     @property
     def _asked(self) -> Asked:
-        return Asked(self.d, self.labels, self.units, self.meta or {})
+        return Asked.of(self)
 
     # The answers
 

@@ -11,11 +11,9 @@ import numpy as np
 import torch
 from scipy.stats import norm
 
-from ..fitting._fit import NumericalTrouble, fit
+from ..fitting._fit import fit
 from ..fitting.beside.background import as_background
-from ..fitting.choosing.trials import Show
-from ..fitting.history import Epoch
-from ..fitting.progress import describe_epoch
+from ..fitting.one_of_many import Show, one_of_many
 from ..kernels.sight import NOISES, sight_of
 from ..methods import EM
 from ..mixture._mixture import Mixture, refuse_no_mixture
@@ -280,20 +278,8 @@ def _draw(
     source: ArraySource, mixture: Mixture, seed: int, draw: int, show: Show, options: Mapping[str, Any]
 ) -> tuple[Mixture, bool]:
     """One refit, matched, and whether it has converged."""
-    name, user = f"draw {draw + 1}", options.get("callback")
-
-    def callback(record: Epoch) -> None:
-        show(f"{name}: {describe_epoch(record)}", 0)
-        if user is not None:
-            user(record)
-
-    rows = resampled(source, seed, draw)
-    try:
-        result = fit(rows, mixture=mixture, **{"seed": seed, **options, "callback": callback, "verbose": False})
-    except NumericalTrouble as trouble:
-        raise NumericalTrouble(f"{name}: {trouble}") from trouble
-    if result.interrupted:
-        raise KeyboardInterrupt
+    name, rows = f"draw {draw + 1}", resampled(source, seed, draw)
+    result = one_of_many(fit, name, show, rows, **{"mixture": mixture, "seed": seed, **options})
     show(f"{name}: log-likelihood {result.loglik:.4f}", 1)
     some = torch.linspace(0, source.rows - 1, min(NOISES, source.rows)).long().to(source.batch.device)
     sight = sight_of(source.batch.rows(some).to(dtype=torch.float64))

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..fitting.choosing.trials import Kept, Show, Trial
+from ..fitting.choosing.trials import Kept, Trial
+from ..fitting.one_of_many import Show
 from ..fitting.state import refuse_other_settings
 from ..mixture._mixture import Mixture
 from ..mixture.storing import restored, saved

@@ -14,9 +14,7 @@ from ...methods import Method
 from ...mixture._mixture import Mixture
 from ...rows.data import ArraySource, Source
 from ...system.text import counted
-from ..history import Epoch
-from ..progress import describe_epoch
-from ..rescue import NumericalTrouble
+from ..one_of_many import Fit, Show, one_of_many
 from ..result import FitResult
 from ..words import as_words
 from .judging import Verdict, judged, parts_of
@@ -25,8 +23,6 @@ from .walking import between, ladder, smaller
 log = logging.getLogger("xdeconv")
 Criterion = Literal["held-out", "cv", "bic", "aic"]
 Rule = Literal["best", "one-se"]
-Show = Callable[[str, int], None]
-"""Called with a text, and 1 when a trial is done, 0 before."""
 Key = tuple[int, int, int]
 FEW_ROWS = 100_000  # in memory: fewer are judged by cross-validation, more by one part held out
 FOLDS, HELD_OUT = 5, 0.2
@@ -144,7 +140,7 @@ def usual_rule(criterion: Criterion) -> Rule:
 class Choosing:
     """All that trials share: how to fit, with what settings, parts of the rows, and what is kept and shown."""
 
-    fit: Callable[..., FitResult]
+    fit: Fit
     settings: Mapping[str, Any]
     parts: Sequence[tuple[Source, Source]]
     criterion: Criterion
@@ -215,35 +211,22 @@ class Choosing:
         return max(grown, self._fit(source, k, None, name), key=lambda result: result.loglik)
 
     def _fit(self, source: Source, k: int, start: Mixture | None, name: str, last: bool = False) -> FitResult:
-        seed, user, method = self.settings["seed"], self.settings.get("callback"), as_words(self.settings.get("method"))
-
-        def callback(record: Epoch) -> None:
-            self.show(f"{name}: {describe_epoch(record)}", 0)
-            if user is not None:
-                user(record)
-
-        settings = {**self.settings, "callback": callback, "verbose": False}
-        try:
-            if start is not None:
-                if start.k > k:
-                    start = smaller(start, k, source, seed, method.prior)
-                moves = (settings.get("moves") or "auto") if last else "none"
-                settings |= {"mixture": start, "moves": moves, "restarts": 1}
-            tol = settings.get("tol", 0.1)
-            if not last and tol:
-                settings["tol"] = max(tol, NATS_EACH * source.rows)
-            result = self.fit(source, None if start else k, **settings)
-        except NumericalTrouble as trouble:
-            raise NumericalTrouble(f"{name}: {trouble}") from trouble
-        if result.interrupted:
-            raise KeyboardInterrupt
-        return result
+        """A fit from the start of a larger mixture, which is made smaller, or from a start of its own."""
+        settings, tol = {**self.settings, "components": None if start else k}, self.settings.get("tol", 0.1)
+        if start is not None:
+            if start.k > k:
+                start = smaller(start, k, source, settings["seed"], as_words(settings.get("method")).prior)
+            moves = (settings.get("moves") or "auto") if last else "none"
+            settings |= {"mixture": start, "moves": moves, "restarts": 1}
+        if not last and tol:
+            settings["tol"] = max(tol, NATS_EACH * source.rows)
+        return one_of_many(self.fit, name, self.show, source, **settings)
 
     def _where(self) -> dict[str, Any]:
         return {name: self.settings.get(name) for name in ("device", "dtype", "options")}
 
 
-def chosen_components(fit: Callable[..., FitResult], source: Source, settings: Mapping[str, Any]) -> tuple[int, str]:
+def chosen_components(fit: Fit, source: Source, settings: Mapping[str, Any]) -> tuple[int, str]:
     """How many components ``fit(source, "auto")`` takes, and a note that says how they were chosen."""
     refuse_named(source, settings.get("method"))
     criterion = usual_criterion(source)
