@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from . import options, outputs
+from . import inputs, options, outputs, parsing
 from .app import app, say, stop, tell
 from .tables import aligned, names_of, target_table, with_errors
 
@@ -57,18 +57,18 @@ def bootstrap(
     from ..studies.fitted_rows import fitted_fixed
 
     mixture = load(model)
-    arguments = options.opening(
+    arguments = inputs.opening(
         columns, error, unit, correlation=correlation, error_pattern=error_pattern,
         correlation_pattern=correlation_pattern, log_prior=log_prior, weight=weight,
     )  # fmt: skip
-    source = options.open_as_fitted(mixture, data, arguments, where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
+    source = inputs.open_as_fitted(mixture, data, arguments, where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
     say(source.describe())
     settings = {
         "epochs": epochs,
         "tol": tol,
         "device": device,
         "dtype": dtype,
-        "method": options.em(prior, fitted_fixed(mixture)),
+        "method": parsing.em(prior, fitted_fixed(mixture)),
     }
     refits = refit(source, mixture, draws, seed, verbose=True, **settings)
     for line in lines(refits):

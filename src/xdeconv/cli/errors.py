@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from . import options, outputs
+from . import inputs, options, outputs, parsing
 from .app import app, say, tell
 from .tables import aligned, names_of, target_table, with_errors
 
@@ -56,13 +56,13 @@ def errors(
     from ..studies._errors import errors as errors_of
 
     mixture = load(model)
-    arguments = options.opening(
+    arguments = inputs.opening(
         columns, error, unit, correlation=correlation, error_pattern=error_pattern,
         correlation_pattern=correlation_pattern, log_prior=log_prior, weight=weight,
     )  # fmt: skip
-    source = options.open_as_fitted(mixture, data, arguments, where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
+    source = inputs.open_as_fitted(mixture, data, arguments, where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
     say(source.describe())
-    judged = errors_of(source, mixture, method=options.em(prior), device=device)
+    judged = errors_of(source, mixture, method=parsing.em(prior), device=device)
     for line in lines(judged):
         tell(line)
     if output is not None:

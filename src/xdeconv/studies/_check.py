@@ -18,7 +18,7 @@ from ..fitting.beside.inflating import grouped_data
 from ..fitting.beside.selected import choose_selection, refuse_all_rejected
 from ..mixture._mixture import Mixture, refuse_no_mixture
 from ..mixture.coordinates import Coordinate, names_or_numbers
-from ..plot.calibrating import pit
+from ..plot.probabilities import pit
 from ..rows.batch import Batch
 from ..rows.data import ArraySource, Source
 from ..system.threads import small_algebra
