@@ -29,7 +29,7 @@ def weak_prior(source: Source, seed: int = 0) -> Prior | None:
     if sample.projection is not None:
         return None
     x = sample.x.double().cpu().numpy()
-    weight = sample.weights().cpu().numpy()
+    weight = sample.weights("cpu").numpy()
     each = max(source.rows, 1) / max(sample.n, 1)
     w = [_column(*pair, weight, each, sample.p) for pair in zip(x, typical_noise(sample), strict=True)]
     return Prior(w=tuple(w), c=0.0) if any(w) else None

@@ -177,11 +177,11 @@ class Batch:
         one_noise = self.noise is None or self.noise.shape[1] == 1
         return one_noise and not self.missing and self.projection is None
 
-    def weights(self) -> Tensor:
-        """Weight of each row (n,), float64, on the device; 1 where none is given."""
+    def weights(self, device: torch.device | str | None = None) -> Tensor:
+        """Weight of each row (n,), float64, on the device of the rows or another; 1 where none is given."""
         if self.weight is None:
-            return torch.ones(self.n, dtype=torch.float64, device=self.device)
-        return self.weight.double()
+            return torch.ones(self.n, dtype=torch.float64, device=device or self.device)
+        return self.weight.double().to(device)
 
     def total_weight(self) -> Tensor:
         """Sum of row weights, float64, on the device."""

@@ -147,7 +147,7 @@ def heat(parameters: Parameters, rows: kernels.RowsForGroups, passes: int, most:
 def _all_rows(batch: Batch, parameters: Parameters) -> Groups:
     """Every row in each of some groups, with nothing behind it, or the background that its weights leave."""
     n, times = batch.n, len(parameters.means)
-    weight = batch.weights().cpu()
+    weight = batch.weights("cpu")
     behind: Tensor = torch.full((times * n,), -torch.inf, dtype=torch.float64)
     if batch.background is not None:
         left = (1 - parameters.log_weights.double().exp().sum(1)).clamp(min=0.0).log().cpu()

@@ -48,7 +48,7 @@ class Pool:
     ) -> Pool:
         """What a mixture makes of rows, in chunks: the densities of all pairs are never held together."""
         batch, k = rows.batch, parameters.k
-        weight = batch.weights().cpu()
+        weight = batch.weights("cpu")
         device = batch.device.type
         size = max(1, CHUNK_PAIRS[device] // k)
         parts = range(0, batch.n, size)

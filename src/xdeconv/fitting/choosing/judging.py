@@ -86,7 +86,7 @@ def _scored(
                 for p, mixture in zip(parameters, framed, strict=True)]  # fmt: skip
         gains = [0.0 if s is None else s.gain(p, batch) for p, s in zip(parameters, selected, strict=True)]
         rows = [(row + gain).cpu().numpy() for row, gain in zip(logs, gains, strict=True)]
-        yield batch.weights().cpu().numpy(), np.stack(rows)
+        yield batch.weights("cpu").numpy(), np.stack(rows)
 
 
 def _sums(w: np.ndarray, rows: np.ndarray) -> tuple[Any, ...]:
