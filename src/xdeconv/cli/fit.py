@@ -14,7 +14,6 @@ from .app import app, say, stop, tell
 
 if TYPE_CHECKING:
     from ..fitting._fit import FitResult
-    from ..fitting.words import Worded
 
 HELD_OUT, HELD_OUT_ROWS = 0.1, 100_000
 Way = Literal["auto", "em", "minibatch-em", "sgd"]
@@ -108,7 +107,7 @@ def fit(
         first(say, source.describe())
         settings = {
             "components": k,
-            "method": worded(method, prior),
+            "method": parsing.worded(method, prior),
             "start": start, "seed": seed, "covariance": covariance,
             "background": parsing.background(background, source.labels), **beside,
             "restarts": restarts, "epochs": epochs, "tol": tol,
@@ -179,14 +178,6 @@ def only_first_speaks() -> Iterator[First]:
     finally:
         log.removeHandler(handler)
         log.setLevel(before)
-
-
-def worded(way: Way, w: float = 0.0) -> Worded:
-    """The method that a word and the width of a prior stand for."""
-    from ..fitting.words import Worded
-    from ..methods.prior import Prior
-
-    return Worded(way, Prior(w=w) if w > 0 else None)
 
 
 def held_out(fraction: float | None, rows: int) -> float | None:

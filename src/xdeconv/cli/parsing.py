@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
+    from ..fitting.words import Way, Worded
     from ..methods import EM, Fixed
 
 
@@ -150,3 +151,11 @@ def em(w: float, fixed: Fixed | None = None) -> EM:
     from ..methods import EM, Prior
 
     return EM(prior=Prior(w=w) if w > 0 else None, fixed=fixed)
+
+
+def worded(way: Way, w: float = 0.0) -> Worded:
+    """The method that a word and the width of a prior stand for."""
+    from ..fitting.words import Worded
+    from ..methods.prior import Prior
+
+    return Worded(way, Prior(w=w) if w > 0 else None)

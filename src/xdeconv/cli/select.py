@@ -10,7 +10,7 @@ import typer
 
 from . import inputs, options, outputs, parsing
 from .app import app, say, stop, tell
-from .fit import save, worded
+from .fit import save
 
 if TYPE_CHECKING:
     from ..studies._select import Selection
@@ -98,7 +98,7 @@ def select(
 
     settings: dict[str, Any] = {"moves": moves, "epochs": epochs, "restarts": restarts, "tol": tol, "device": device,
                                 "dtype": dtype, "covariance": covariance}  # fmt: skip
-    settings |= {"method": worded("em", prior)} if prior > 0 else {}
+    settings |= {"method": parsing.worded("em", prior)} if prior > 0 else {}
     beside |= {"background": parsing.background(background, source.labels)}
     settings |= {name: value for name, value in beside.items() if value is not None}
     choice = studies.select(
