@@ -156,7 +156,21 @@ class XDGMM(BaseEstimator):
 
 
 def log_joint_of(mixture: Mixture, X: Any, Xerr: Any) -> Array:
-    """log(alpha_j N_j) (n, k) of each row and component."""
+    """log(alpha_j N_j) of each row and component.
+
+    Parameters
+    ----------
+    mixture : Mixture
+        Of d dimensions.
+    X : array-like (n, d)
+        Rows; NaN where a value is missing.
+    Xerr : array-like (n, d, d)
+        Their covariances.
+
+    Returns
+    -------
+    numpy.ndarray (n, k)
+    """
     batch = mixture.batch(X, covariances_of(Xerr, X))
     return refuse_undefined(kernels.log_joint(*mixture.tensors(), batch)).numpy()
 

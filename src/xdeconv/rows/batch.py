@@ -178,7 +178,18 @@ class Batch:
         return one_noise and not self.missing and self.projection is None
 
     def weights(self, device: torch.device | str | None = None) -> Tensor:
-        """Weight of each row (n,), float64, on the device of the rows or another; 1 where none is given."""
+        """Weight of each row, 1 where none is given.
+
+        Parameters
+        ----------
+        device : torch.device or str, optional
+            Where they are wanted; by default where the rows are.
+
+        Returns
+        -------
+        torch.Tensor (n,)
+            In float64.
+        """
         if self.weight is None:
             return torch.ones(self.n, dtype=torch.float64, device=device or self.device)
         return self.weight.double().to(device)
