@@ -34,7 +34,7 @@ from .mixture.classifier import Classifier as Classifier
 from .mixture.inflation import Inflation as Inflation
 from .mixture.posterior import Posterior as Posterior
 from .mixture.selections.completeness import Completeness as Completeness
-from .mixture.selections.cuts import Cut as Cut
+from .mixture.selections.given import Cut as Cut
 from .mixture.tails import StudentT as StudentT
 from .plot.explorer._explore import explore as explore
 from .rows import data as data

@@ -14,6 +14,7 @@ from test_readers import WRITERS
 
 import xdeconv as xd
 from catalogues import FEATURES, arrow_table, gaia_like
+from xdeconv.catalog import runs
 from xdeconv.catalog import store as making
 from xdeconv.catalog._open import open as open_catalog
 from xdeconv.catalog.readers import ReadError, open_table
@@ -332,7 +333,8 @@ def test_a_manifest_that_was_edited_is_refused(path, tmp_path):
 
 @pytest.mark.parametrize("stop_at", ["_write_run", "_shard"])
 def test_a_preparation_of_a_changed_input_is_not_resumed(stop_at, path, tmp_path, monkeypatch):
-    original, calls = getattr(making, stop_at), []
+    module = runs if stop_at == "_write_run" else making
+    original, calls = getattr(module, stop_at), []
 
     def failing(*arguments):
         calls.append(1)
@@ -340,7 +342,7 @@ def test_a_preparation_of_a_changed_input_is_not_resumed(stop_at, path, tmp_path
             raise KeyboardInterrupt
         return original(*arguments)
 
-    monkeypatch.setattr(making, stop_at, failing)
+    monkeypatch.setattr(module, stop_at, failing)
     options = {"shard_rows": 500, "run_bytes": 30_000}
     with pytest.raises(KeyboardInterrupt):
         prepare(path, tmp_path / "store", **options)
@@ -353,7 +355,8 @@ def test_a_preparation_of_a_changed_input_is_not_resumed(stop_at, path, tmp_path
 @pytest.mark.parametrize("stop_at", ["_write_run", "_shard", "_write_manifest"])
 def test_a_store_that_is_not_finished_is_not_read(stop_at, path, tmp_path, monkeypatch):
     """Its shards were read as a folder of files: some of the rows, without a word."""
-    original, calls = getattr(making, stop_at), []
+    module = runs if stop_at == "_write_run" else making
+    original, calls = getattr(module, stop_at), []
 
     def failing(*arguments):
         calls.append(1)
@@ -361,7 +364,7 @@ def test_a_store_that_is_not_finished_is_not_read(stop_at, path, tmp_path, monke
             raise KeyboardInterrupt
         return original(*arguments)
 
-    monkeypatch.setattr(making, stop_at, failing)
+    monkeypatch.setattr(module, stop_at, failing)
     store, options = tmp_path / "store", {"shard_rows": 500, "run_bytes": 30_000}
     with pytest.raises(KeyboardInterrupt):
         prepare(path, store, **options)
@@ -384,14 +387,14 @@ def test_a_finished_store_of_a_changed_input_is_refused(path, tmp_path):
 
 def hold(path, store, ready):
     """Prepare, and wait in the midst of it."""
-    original = making._write_run
+    original = runs._write_run
 
     def slow(*arguments):
         ready.send(True)
         ready.recv()
         return original(*arguments)
 
-    making._write_run = slow
+    runs._write_run = slow
     prepare(path, store)
 
 

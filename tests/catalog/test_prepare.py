@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from catalogues import FEATURES, arrow_table, gaia_like
-from xdeconv.catalog import planning
+from xdeconv.catalog import planning, runs
 from xdeconv.catalog import store as making
 from xdeconv.catalog._open import open as open_catalog
 from xdeconv.catalog.readers import ReadError, open_table
@@ -289,7 +289,7 @@ def test_runs_of_before_a_restart_of_the_system_are_made_again(path, tmp_path, m
 @pytest.mark.parametrize("start", [None, "one"])
 def test_runs_are_forced_to_disk_where_a_restart_cannot_be_told(start, path, tmp_path, monkeypatch):
     forced, sync = [], files._sync
-    monkeypatch.setattr(making, "boot", lambda: start)
+    monkeypatch.setattr(runs, "boot", lambda: start)
     monkeypatch.setattr(files, "_sync", lambda path: forced.append(path.name) or sync(path))
     prepare(path, tmp_path / "store", shard_rows=500, run_bytes=30_000)
     assert any("run-" in name for name in forced) == (start is None)
@@ -310,7 +310,8 @@ def test_another_store_is_not_overwritten(path, tmp_path):
 @pytest.mark.parametrize("stop_at", ["_write_run", "_shard"])
 def test_an_interrupted_preparation_goes_on(path, tmp_path, monkeypatch, stop_at):
     expected = prepare(path, tmp_path / "whole", shard_rows=500, run_bytes=30_000)
-    original, calls = getattr(making, stop_at), []
+    module = runs if stop_at == "_write_run" else making
+    original, calls = getattr(module, stop_at), []
 
     def failing(*arguments):
         calls.append(1)
@@ -318,7 +319,7 @@ def test_an_interrupted_preparation_goes_on(path, tmp_path, monkeypatch, stop_at
             raise KeyboardInterrupt
         return original(*arguments)
 
-    monkeypatch.setattr(making, stop_at, failing)
+    monkeypatch.setattr(module, stop_at, failing)
     with pytest.raises(KeyboardInterrupt):
         prepare(path, tmp_path / "store", shard_rows=500, run_bytes=30_000)
     before = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "store" / ".prepare").iterdir()}
@@ -337,9 +338,9 @@ def test_kill_nine_and_go_on(path, tmp_path):
     """A process killed without warning leaves what the same command finishes, to the same bits."""
     expected = prepare(path, tmp_path / "whole", shard_rows=500, run_bytes=20_000)
     slow = (
-        "import sys, time; from xdeconv.catalog import store as m; f = m._write_run\n"
+        "import sys, time; from xdeconv.catalog import runs, store; f = runs._write_run\n"
         "def slower(*a):\n    time.sleep(0.3); return f(*a)\n"
-        "m._write_run = slower; m.prepare(sys.argv[1], sys.argv[2], shard_rows=500, run_bytes=20_000)"
+        "runs._write_run = slower; store.prepare(sys.argv[1], sys.argv[2], shard_rows=500, run_bytes=20_000)"
     )
     process = subprocess.Popen([sys.executable, "-c", slow, str(path), str(tmp_path / "store")])
     deadline = time.monotonic() + 60
@@ -358,7 +359,7 @@ def test_kill_nine_and_go_on(path, tmp_path):
 def test_a_store_has_the_same_bits_whatever_the_number_of_threads(path, tmp_path, monkeypatch):
     found = []
     for many in (1, 2, 5):
-        monkeypatch.setattr(making, "threads", lambda many=many: many)
+        monkeypatch.setattr(runs, "threads", lambda many=many: many)
         store = prepare(path, tmp_path / str(many), shard_rows=500, run_bytes=30_000)
         found.append(json.loads((store / "manifest.json").read_text())["shards"])
     assert found[0] == found[1] == found[2]

@@ -13,7 +13,7 @@ from xdeconv.kernels.parameters import Parameters
 from xdeconv.mixture.inflated import Inflated
 from xdeconv.mixture.selections import drawing, nodes
 from xdeconv.mixture.selections.contract import Population
-from xdeconv.mixture.selections.cuts import parsed, resolved
+from xdeconv.mixture.selections.given import parsed, resolved
 from xdeconv.mixture.selections.intervals import box, share
 
 V = np.array(

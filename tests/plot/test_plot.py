@@ -15,8 +15,8 @@ from scipy.stats import kstest, multivariate_normal, norm
 import xdeconv as xd
 from xdeconv import Mixture, plot
 from xdeconv.fitting.history import Epoch, columns
-from xdeconv.plot.calibrating import cell_probability
 from xdeconv.plot.convolving import grouped
+from xdeconv.plot.misfitting import cell_probability
 from xdeconv.plot.skymap import sky_density
 
 PICTURES = Path(__file__).parent / "pictures"

@@ -12,7 +12,7 @@ from xdeconv.rows.batch import Batch
 from xdeconv.search import exploring, pool, pruning, single
 from xdeconv.search.contest import contest
 from xdeconv.search.exploring import explore
-from xdeconv.search.moves import Found, Moves
+from xdeconv.search.moves import Moves, Outcome
 from xdeconv.search.pool import MATTERS, Pool
 from xdeconv.search.sums import total_log_prob
 from xdeconv.search.trials import Change
@@ -184,7 +184,7 @@ def test_long_searches_are_made_in_float32_unless_it_is_too_coarse(monkeypatch):
     monkeypatch.setattr(single, "WORK", 1)
     kinds = []
     monkeypatch.setattr(
-        exploring, "_recombined", lambda there, *_: kinds.append(there.pool.dtype) or Found(truth, 0, 0.0)
+        exploring, "_recombined", lambda there, *_: kinds.append(there.pool.dtype) or Outcome(truth, 0, 0.0)
     )
     explore(batch, 3, lambda rows: lambda number: truth, Moves(), np.random.default_rng(0))
     assert kinds == [torch.float32]
@@ -192,7 +192,7 @@ def test_long_searches_are_made_in_float32_unless_it_is_too_coarse(monkeypatch):
     far = Batch.from_arrays((batch.x.T + 1e6).numpy(), np.full((batch.n, 2), 0.1))  # where float32 has steps of 0.06
     moved = truth._replace(means=truth.means + 1e6)
     monkeypatch.setattr(
-        exploring, "_recombined", lambda there, *_: kinds.append(there.pool.dtype) or Found(moved, 0, 0.0)
+        exploring, "_recombined", lambda there, *_: kinds.append(there.pool.dtype) or Outcome(moved, 0, 0.0)
     )
     explore(far, 3, lambda rows: lambda number: moved, Moves(), np.random.default_rng(0))
     assert kinds[1:] == [torch.float32, torch.float64]

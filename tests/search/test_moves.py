@@ -9,7 +9,7 @@ from problems import problem
 from xdeconv import kernels
 from xdeconv.kernels.parameters import Parameters
 from xdeconv.search.aim import ANY, Aim
-from xdeconv.search.moves import Found, Moves, Search, bovy_pairs, bovy_splits, pair_up
+from xdeconv.search.moves import Moves, Outcome, Search, bovy_pairs, bovy_splits, pair_up
 from xdeconv.search.pool import Pool
 from xdeconv.search.trials import Change, Effort, moment_match, refit, removals, try_merges, try_splits
 
@@ -198,7 +198,7 @@ def test_a_mixture_that_cannot_be_judged_is_changed_before_the_search(monkeypatc
     class Troubled(Search):
         def run(self, parameters):
             calls.append(self.aim.prior)
-            return Found(parameters, 0, float("nan"), sound=False) if len(calls) == 1 else super().run(parameters)
+            return Outcome(parameters, 0, float("nan"), sound=False) if len(calls) == 1 else super().run(parameters)
 
     monkeypatch.setattr("xdeconv.fitting.searching.Search", Troubled)
     monkeypatch.setattr("xdeconv.fitting.stopping.CHANGED", -np.inf)  # a search whatever passes have gained
@@ -213,7 +213,7 @@ def test_a_mixture_that_cannot_be_judged_is_changed_before_the_search(monkeypatc
 def test_a_search_that_leads_into_trouble_is_undone(monkeypatch):
     class Ruinous(Search):
         def run(self, parameters):
-            return Found(parameters._replace(covariances=-parameters.covariances), 2, 1.0)
+            return Outcome(parameters._replace(covariances=-parameters.covariances), 2, 1.0)
 
     X = grid_truth(5, seed=16).sample(500, seed=17)
     S = np.full_like(X, 0.01)
@@ -229,7 +229,7 @@ def test_a_search_that_leads_into_trouble_is_undone(monkeypatch):
 
 def test_a_start_that_no_search_can_judge_is_used_as_it_is(monkeypatch):
     def unsound(pool, k, start, moves, rng, prior, options):
-        return Found(Parameters(*(t * torch.nan for t in start(pool)(0))), 3, 0.0, sound=False)
+        return Outcome(Parameters(*(t * torch.nan for t in start(pool)(0))), 3, 0.0, sound=False)
 
     monkeypatch.setattr("xdeconv.fitting.searching.explore", unsound)
     X = grid_truth(5, seed=16).sample(500, seed=17)

@@ -172,15 +172,15 @@ def error_rules(name: str, columns: Collection[str]) -> dict[str, Rule]:
 
 def error_rule(name: str, columns: Collection[str]) -> tuple[Rule, str] | None:
     """The rule whose error column a table has, and that column; refused where several columns may be it."""
-    found = error_rules(name, columns)
-    if f"e_{name}" in found and f"E_{name}" in columns:  # at VizieR an error downwards and one upwards
+    rules = error_rules(name, columns)
+    if f"e_{name}" in rules and f"E_{name}" in columns:  # at VizieR an error downwards and one upwards
         raise ValueError(f"e_{name} and E_{name} are errors of {name} downwards and upwards: say what counts, such as "
                          f"error={{{name!r}: '(`e_{name}` + `E_{name}`) / 2'}}")  # fmt: skip
-    if len(found) > 1:
-        first = next(iter(found))
-        raise ValueError(f"{' and '.join(found)} are both called as errors of {name} are: say which is, such as "
+    if len(rules) > 1:
+        first = next(iter(rules))
+        raise ValueError(f"{' and '.join(rules)} are both called as errors of {name} are: say which is, such as "
                          f"error={{{name!r}: {first!r}}} or --error {name}={first}")  # fmt: skip
-    return next(((rule, column) for column, rule in found.items()), None)
+    return next(((rule, column) for column, rule in rules.items()), None)
 
 
 def known_unit(name: str, columns: Collection[str]) -> str | None:

@@ -79,7 +79,7 @@ def _name(node: ast.Name, columns: Columns) -> Any:
     return column.astype(float) if column.dtype.kind == "f" and column.dtype != float else column
 
 
-def _is_truth(node: ast.expr) -> bool:
+def is_truth(node: ast.expr) -> bool:
     """Whether a node is true or false, and not a number."""
     test = isinstance(node, ast.Call) and ast.unparse(node.func) in TESTS
     negated = isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Not, ast.Invert))
@@ -92,7 +92,7 @@ def value(node: ast.expr, columns: Columns) -> Any:
         return _number(node)
     if isinstance(node, ast.Name):
         return _widened(_as_number(node, columns))
-    if _is_truth(node):
+    if is_truth(node):
         true, known = truth(node, columns)
         return np.where(known, np.where(true, 1.0, 0.0), np.nan)
     if isinstance(node, ast.BinOp):

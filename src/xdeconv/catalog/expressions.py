@@ -19,7 +19,21 @@ from typing import Any
 
 import numpy as np
 
-from .evaluating import BINARY, COMPARE, CONSTANTS, LOGICAL, SMOOTH, TESTS, Columns, Partials, dual, truth, value
+from ..system.text import counted
+from .evaluating import (
+    BINARY,
+    COMPARE,
+    CONSTANTS,
+    LOGICAL,
+    SMOOTH,
+    TESTS,
+    Columns,
+    Partials,
+    dual,
+    is_truth,
+    truth,
+    value,
+)
 
 Array = np.ndarray
 LONGEST_SHOWN = 200  # characters of an expression in an error
@@ -196,11 +210,9 @@ def _check_parts(node: ast.expr, text: str) -> None:
 
 def _check_condition(node: ast.expr, text: str) -> None:
     """Refuse what cannot be true or false; a column may be a flag, which only its values can tell."""
-    call = isinstance(node, ast.Call) and ast.unparse(node.func) in TESTS
     flag = isinstance(node, ast.Name) and node.id not in ("pi", "nan", "inf")
     constant = isinstance(node, ast.Constant) and isinstance(node.value, bool)
-    negated = isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Not, ast.Invert))
-    if not (isinstance(node, (ast.Compare, ast.BoolOp)) or call or flag or constant or negated):
+    if not (is_truth(node) or flag or constant):
         raise ValueError(f"{text!r} has {ast.unparse(node)!r} where a condition is wanted: compare it with something")
 
 
@@ -210,4 +222,4 @@ def _check_call(node: ast.Call, text: str) -> None:
         raise ValueError(f"{text!r} calls {name!r}; the functions are {', '.join([*SMOOTH, *LOGICAL, *TESTS])}")
     wanted = len(SMOOTH[name][1]) if name in SMOOTH else {"where": 3, "minimum": 2, "maximum": 2}.get(name, 1)
     if node.keywords or len(node.args) != wanted:
-        raise ValueError(f"{text!r}: {name} takes {wanted} argument{'s' * (wanted > 1)}")
+        raise ValueError(f"{text!r}: {name} takes {counted(wanted, 'argument')}")

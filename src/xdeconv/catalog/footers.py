@@ -51,12 +51,12 @@ class _Decoder:
         self.data, self.at = data, 0
 
     def struct(self) -> Struct:
-        found: Struct = {}
+        fields: Struct = {}
         field = 0
         while head := self._byte():
             field = field + (head >> 4) if head >> 4 else _signed(self._varint())
-            found[field] = (head & 15, self._value(head & 15))
-        return found
+            fields[field] = (head & 15, self._value(head & 15))
+        return fields
 
     def _value(self, kind: int) -> Any:
         if kind in (TRUE, FALSE):

@@ -17,14 +17,14 @@ def likely_error(name: str, columns: Iterable[str]) -> str | None:
     >>> likely_error("x", ["y_err", "x2"])
     """
     wanted, others = _plain(name), (column for column in columns if column != name)
-    found = ((column, _without_words(column).get(wanted)) for column in others)
-    return next((_formula(column, word) for column, word in found if word is not None), None)
+    words = ((column, _without_words(column).get(wanted)) for column in others)
+    return next((_formula(column, word) for column, word in words if word is not None), None)
 
 
 def offered(names: Iterable[str], columns: Collection[str]) -> tuple[dict[str, str], str]:
     """Formulas for the errors of columns, where any look like them, and the options of the command that say so."""
-    found = {name: formula for name in names if (formula := likely_error(name, columns))}
-    return found, " ".join(f"--error {quote(f'{name}={formula}')}" for name, formula in found.items())
+    formulas = {name: formula for name in names if (formula := likely_error(name, columns))}
+    return formulas, " ".join(f"--error {quote(f'{name}={formula}')}" for name, formula in formulas.items())
 
 
 def _plain(name: str) -> str:

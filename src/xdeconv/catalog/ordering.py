@@ -87,9 +87,9 @@ def _ordered(parts: list[pa.Array], places: np.ndarray, name: str, room: Room) -
     ends = np.cumsum([len(part) for part in parts])
     for part, end in zip(parts, ends.tolist(), strict=True):
         _copied(part, together[end - len(part) : end])
-    found = room.line(name, dtype, len(places))
-    gather(together, places, found)
-    return pa.array(found, type=kind)
+    out = room.line(name, dtype, len(places))
+    gather(together, places, out)
+    return pa.array(out, type=kind)
 
 
 def _copied(part: pa.Array, out: np.ndarray) -> None:
@@ -100,13 +100,13 @@ def _copied(part: pa.Array, out: np.ndarray) -> None:
         np.copyto(out, part.to_numpy(zero_copy_only=False), casting="no")
 
 
-def gather(values: np.ndarray, places: np.ndarray, found: np.ndarray) -> None:
-    """found[i] = values[places[i]]; NumPy takes twice as long."""
+def gather(values: np.ndarray, places: np.ndarray, out: np.ndarray) -> None:
+    """out[i] = values[places[i]]; NumPy takes twice as long."""
     size = values.itemsize
     if size not in (4, 8) or places.dtype != np.uint32:
-        np.take(values, places, out=found, mode="clip")
+        np.take(values, places, out=out, mode="clip")
     else:
-        _compiled(8 * size)(values.view(f"u{size}"), places, found.view(f"u{size}"))
+        _compiled(8 * size)(values.view(f"u{size}"), places, out.view(f"u{size}"))
 
 
 @cache
@@ -116,6 +116,6 @@ def _compiled(bits: int) -> Callable[..., None]:
     return compiled_loop(_gather, signature, "rows in another order")
 
 
-def _gather(values, places, found):  # type: ignore[no-untyped-def]
+def _gather(values, places, out):  # type: ignore[no-untyped-def]
     for i in range(len(places)):
-        found[i] = values[places[i]]
+        out[i] = values[places[i]]

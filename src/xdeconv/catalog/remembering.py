@@ -11,7 +11,7 @@ from ..rows.grouping import Grouping
 from ..system.files import MALFORMED
 from .coordinates import Rotation
 from .expressions import Expression
-from .finding import as_transforms
+from .finding import CORRELATION_PATTERN, ERROR_PATTERN, as_transforms
 from .readers import ReadError, Table
 from .recipe import Recipe
 from .transforms import Formulated, Hook, Transform
@@ -22,7 +22,7 @@ TABLES = (*PER_COLUMN, "correlation", "unit")
 KINDS: dict[str, type] = {**dict.fromkeys(TABLES, dict), **dict.fromkeys(("columns", "derive", "log_prior"), list),
                           **dict.fromkeys(("weight", "error_pattern", "correlation_pattern"), str), "cos_dec": bool,
                           "preset": str, "functions": list, "group": dict}  # fmt: skip
-DEFAULTS = {"error_pattern": "{name}_error", "correlation_pattern": "{a}_{b}_corr", "cos_dec": True}
+DEFAULTS = {"error_pattern": ERROR_PATTERN, "correlation_pattern": CORRELATION_PATTERN, "cos_dec": True}
 FUNCTIONS = "functions"  # what no file can hold, in words
 
 

@@ -114,7 +114,7 @@ def survey_two(
     def mine() -> tuple[Findings, list[tuple[Place, Batch]]]:
         batches = []
         for part, place, batch in in_order(
-            _streams(whole, batch_rows, together), both, size=lambda found: found[0].bytes_() + _bytes(found[2])
+            _streams(whole, batch_rows, together), both, size=lambda part: part[0].bytes_() + _bytes(part[2])
         ):
             result.add(part)
             batches += [(place, batch)] if batch.n else []

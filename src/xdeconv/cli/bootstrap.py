@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from . import options, outputs
+from . import inputs, options, outputs, parsing
 from .app import app, say, stop, tell
-from .tables import aligned, names_of, target_table
+from .tables import aligned, names_of, target_table, with_errors
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from ..mixture._mixture import Mixture
     from ..studies._bootstrap import Bootstrap
 
 
@@ -60,21 +57,18 @@ def bootstrap(
     from ..studies.fitted_rows import fitted_fixed
 
     mixture = load(model)
-    arguments = options.opening(
+    arguments = inputs.opening(
         columns, error, unit, correlation=correlation, error_pattern=error_pattern,
-        correlation_pattern=correlation_pattern, log_prior=log_prior,
-        weight=weight or options.remembered(mixture).get("weight"),
+        correlation_pattern=correlation_pattern, log_prior=log_prior, weight=weight,
     )  # fmt: skip
-    source = options.open_for(
-        mixture, data, arguments, where=where or fitted_where(mixture), bad_rows=bad_rows, skip_bad_files=skip_bad_files
-    )
+    source = inputs.open_as_fitted(mixture, data, arguments, where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
     say(source.describe())
     settings = {
         "epochs": epochs,
         "tol": tol,
         "device": device,
         "dtype": dtype,
-        "method": options.em(prior, fitted_fixed(mixture)),
+        "method": parsing.em(prior, fitted_fixed(mixture)),
     }
     refits = refit(source, mixture, draws, seed, verbose=True, **settings)
     for line in lines(refits):
@@ -85,26 +79,18 @@ def bootstrap(
         stop(130, f"interrupted with {len(refits.mixtures)} of {draws} draws done")
 
 
-def fitted_where(mixture: Mixture) -> str | None:
-    """The condition on the rows of the fit."""
-    where = (mixture.meta or {}).get("where")
-    if not isinstance(where, (str, type(None))):
-        raise ValueError(f"the model is damaged: its rows were chosen where {str(where)[:80]!r}")
-    if where is not None:
-        say(f"note: rows where {where}, as in the fit")
-    return where
-
-
 def lines(refits: Bootstrap) -> list[str]:
     """Weights, means and widths of components with their standard errors, the heaviest first."""
     import numpy as np
 
+    from ..mixture.matrices import widths
+
     mixture, every = refits.mixture, refits.mixtures
-    widths = [np.sqrt(np.einsum("kaa->ka", each.covariances)) for each in (mixture, *every)]
+    sd, *drawn = (widths(each.covariances) for each in (mixture, *every))
     errors = refits.standard_errors()
-    of_widths = np.std(widths[1:], axis=0, ddof=1)
-    means = cells("mean of", mixture, mixture.means, errors.means, errors.weights)
-    sds = cells("sd of", mixture, widths[0], of_widths, errors.weights)
+    of_widths = np.std(drawn, axis=0, ddof=1)
+    means = with_errors("mean of", mixture, mixture.means, errors.means, errors.weights)
+    sds = with_errors("sd of", mixture, sd, of_widths, errors.weights)
     return [f"{len(every)} draws", *beside(refits), *aligned(means), "", *aligned(sds)]
 
 
@@ -118,19 +104,6 @@ def beside(refits: Bootstrap) -> list[str]:
         return []
     error = float(np.std([mixture.background_weight for mixture in refits.mixtures], ddof=1))
     return [f"background: {measured(refits.mixture.background_weight, error)} of all rows"]
-
-
-def cells(
-    what: str, mixture: Mixture, values: np.ndarray, errors: np.ndarray, of_weights: np.ndarray
-) -> list[Sequence[str]]:
-    """A header and one line per component."""
-    from ..system.text import measured
-
-    table: list[Sequence[str]] = [("component", "weight", *(f"{what} {name}" for name in names_of(mixture)))]
-    for j in (-mixture.weights).argsort(kind="stable"):
-        both = zip(values[j], errors[j], strict=True)
-        table.append((str(j), measured(mixture.weights[j], of_weights[j]), *(measured(*pair) for pair in both)))
-    return table
 
 
 def write(refits: Bootstrap, output: Path) -> None:

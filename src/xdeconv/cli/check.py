@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from . import options
+from . import inputs, options
 from .app import app, say, tell
 from .tables import kept
 
@@ -41,11 +41,11 @@ def check(
     from ..studies._check import check as judged
 
     mixture = load(model)
-    arguments = options.opening(
+    arguments = inputs.opening(
         columns, error, unit, correlation=correlation, error_pattern=error_pattern,
         correlation_pattern=correlation_pattern, log_prior=log_prior,
     )  # fmt: skip
-    source = options.open_for(mixture, data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
+    source = inputs.open_for(mixture, data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
     say(source.describe())
     columns_by = None if by is None else kept(by, source)
     judgement = judged(source, mixture, by=columns_by, bins=bins, predicted=predicted, seed=seed)

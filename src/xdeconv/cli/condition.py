@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from . import options, outputs
+from . import options, outputs, parsing
 from .app import app, say, tell
 from .tables import summary
 
@@ -24,7 +24,7 @@ def condition(
 
     Beside a background they are those of rows that it did not make, and its share is told.
     """
-    values, errors = options.numbers(given, "GIVEN"), options.numbers(error, "--error")
+    values, errors = parsing.numbers(given, "GIVEN"), parsing.numbers(error, "--error")
     if output is not None:
         outputs.checked(output, [model], force, outputs.MODELS)
     from ..mixture._mixture import load

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from . import options, outputs
+from . import inputs, options, outputs, parsing
 from .app import app, say, tell
-from .bootstrap import cells, fitted_where
-from .tables import aligned, names_of, target_table
+from .tables import aligned, names_of, target_table, with_errors
 
 if TYPE_CHECKING:
     from ..studies.standard_errors import Errors
@@ -54,36 +53,32 @@ def errors(
     if picture is not None:
         outputs.checked(picture, [model, *data, config], force, outputs.PICTURES, "--picture")
     from ..mixture._mixture import load
-    from ..studies._errors import errors as found_by
+    from ..studies._errors import errors as errors_of
 
     mixture = load(model)
-    arguments = options.opening(
+    arguments = inputs.opening(
         columns, error, unit, correlation=correlation, error_pattern=error_pattern,
-        correlation_pattern=correlation_pattern, log_prior=log_prior,
-        weight=weight or options.remembered(mixture).get("weight"),
+        correlation_pattern=correlation_pattern, log_prior=log_prior, weight=weight,
     )  # fmt: skip
-    source = options.open_for(
-        mixture, data, arguments, where=where or fitted_where(mixture), bad_rows=bad_rows, skip_bad_files=skip_bad_files
-    )
+    source = inputs.open_as_fitted(mixture, data, arguments, where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
     say(source.describe())
-    found = found_by(source, mixture, method=options.em(prior), device=device)
-    for line in lines(found):
+    judged = errors_of(source, mixture, method=parsing.em(prior), device=device)
+    for line in lines(judged):
         tell(line)
     if output is not None:
-        write(found, output)
+        write(judged, output)
     if picture is not None:
-        outputs.save_picture(found.plot()[0].figure, picture)
+        outputs.save_picture(judged.plot()[0].figure, picture)
         say(f"the densities: {picture}")
 
 
 def lines(errors: Errors) -> list[str]:
     """Weights, means and widths of components with their standard errors, the heaviest first."""
-    import numpy as np
+    from ..mixture.matrices import widths
 
-    mixture = errors.mixture
-    widths = errors.of(lambda m: np.sqrt(np.einsum("kaa->ka", m.covariances)))
-    means = cells("mean of", mixture, mixture.means, errors.means, errors.weights)
-    sds = cells("sd of", mixture, widths.value, widths.standard_error, errors.weights)
+    mixture, sd = errors.mixture, errors.of(lambda m: widths(m.covariances))
+    means = with_errors("mean of", mixture, mixture.means, errors.means, errors.weights)
+    sds = with_errors("sd of", mixture, sd.value, sd.standard_error, errors.weights)
     others = errors.beside_lines()
     return [*aligned(means), "", *aligned(sds), *([""] * bool(others)), *others]
 

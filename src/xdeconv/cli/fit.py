@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from . import options, outputs
+from . import inputs, options, outputs, parsing
 from .app import app, say, stop, tell
 
 if TYPE_CHECKING:
     from ..fitting._fit import FitResult
-    from ..fitting.words import Worded
 
 HELD_OUT, HELD_OUT_ROWS = 0.1, 100_000
 Way = Literal["auto", "em", "minibatch-em", "sgd"]
@@ -84,16 +83,16 @@ def fit(
 
     Under torchrun, ranks share the rows: torchrun --nproc-per-node 8 -m xdeconv fit ...
     """
-    arguments = options.opening(
+    arguments = inputs.opening(
         columns, error, unit, derive=derive, offset=offset, inflate=inflate, preset=preset, weight=weight,
         correlation=correlation, error_pattern=error_pattern,
         correlation_pattern=correlation_pattern, log_prior=log_prior,
     )  # fmt: skip
     k = count(components)
-    beside = {"tails": options.tails(tails), "inflation": options.inflation(inflation),
-              "selection": options.selection(selection)}  # fmt: skip
+    beside = {"tails": parsing.tails(tails), "inflation": parsing.inflation(inflation),
+              "selection": parsing.selection(selection)}  # fmt: skip
     saved = checkpoint or output.with_name(output.name + ".checkpoint")
-    refuse_targets(output, saved, [*data, config, options.model_of(background)], force, resume)
+    refuse_targets(output, saved, [*data, config, parsing.model_of(background)], force, resume)
     from ..fitting import _fit as fitting
     from ..fitting.checkpoint import Checkpoint
     from ..system.files import locked
@@ -101,16 +100,16 @@ def fit(
 
     with process_group(device, rank_timeout) as own_device, only_first_speaks() as first, ExitStack() as held:
         first(held.enter_context, locked(output))
-        source = options.open_data(
+        source = inputs.open_data(
             data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files,
             memory=False if stream or cache == "none" else None,
         )  # fmt: skip
         first(say, source.describe())
         settings = {
             "components": k,
-            "method": worded(method, prior),
+            "method": parsing.worded(method, prior),
             "start": start, "seed": seed, "covariance": covariance,
-            "background": options.background(background, source.labels), **beside,
+            "background": parsing.background(background, source.labels), **beside,
             "restarts": restarts, "epochs": epochs, "tol": tol,
             "batch_rows": batch_rows, "device": own_device, "dtype": dtype,
             "validation": held_out(validation, source.rows), "moves": moves, "cache": cache,
@@ -179,14 +178,6 @@ def only_first_speaks() -> Iterator[First]:
     finally:
         log.removeHandler(handler)
         log.setLevel(before)
-
-
-def worded(way: Way, w: float = 0.0) -> Worded:
-    """The method that a word and the width of a prior stand for."""
-    from ..fitting.words import Worded
-    from ..methods.prior import Prior
-
-    return Worded(way, Prior(w=w) if w > 0 else None)
 
 
 def held_out(fraction: float | None, rows: int) -> float | None:

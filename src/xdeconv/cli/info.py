@@ -66,7 +66,9 @@ def component_lines(mixture: Mixture, most: int) -> list[str]:
     """A table of components by weight: number, weight, and mean +- standard deviation of each coordinate."""
     import numpy as np
 
-    sd = np.sqrt(np.einsum("kaa->ka", mixture.covariances))
+    from ..mixture.matrices import widths
+
+    sd = widths(mixture.covariances)
     order = np.argsort(-mixture.weights, kind="stable")[:most]
     cells = [["component", "weight", *names_of(mixture)]]
     for j in order:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from . import options
+from . import inputs, options, parsing
 from .app import app, say, tell
 from .tables import PerBatch, target_table, write_appended
 
@@ -63,12 +63,12 @@ def members(
     from ..mixture._mixture import load
 
     mixture = load(model)
-    arguments = options.opening(
+    arguments = inputs.opening(
         columns, error, unit, correlation=correlation, error_pattern=error_pattern,
         correlation_pattern=correlation_pattern, log_prior=log_prior,
     )  # fmt: skip
-    source = options.open_for(mixture, data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
-    place = {"device": options.device_for(device, source, mixture.k), "dtype": dtype}
+    source = inputs.open_for(mixture, data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
+    place = {"device": inputs.device_for(device, source, mixture.k), "dtype": dtype}
     if field is None:
         new = of_components(mixture, groups(group, mixture.k, mixture.background is not None), place)
     else:
@@ -81,7 +81,7 @@ def groups(words: list[str] | None, k: int, background: bool = False) -> dict[st
     """Components by the name of their column."""
     if not words:
         return {str(j): [j] for j in range(k)}
-    groups = {name: _components(name, text, k) for name, text in (options.pairs(words, "--group") or {}).items()}
+    groups = {name: _components(name, text, k) for name, text in (parsing.pairs(words, "--group") or {}).items()}
     named = [j for chosen in groups.values() for j in chosen]
     repeated = sorted({j for j in named if named.count(j) > 1})
     if repeated:
@@ -101,7 +101,7 @@ def _taken(rest: bool, background: bool) -> dict[str, str]:
 
 def _components(name: str, text: str, k: int) -> list[int]:
     """The components of one group: at least one, or a variable of the shell that is not set makes members of none."""
-    numbers = options.listed(text)
+    numbers = parsing.listed(text)
     if not name or not numbers:
         said = f"{f'{name}={text}'!r} is not NAME=COMPONENTS, such as cluster=0,3"
         raise typer.BadParameter(said, param_hint="--group")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from . import options, outputs
+from . import inputs, options, outputs, parsing
 from .app import app, say
 
 if TYPE_CHECKING:
@@ -103,12 +103,12 @@ def plot(
     outputs.checked(target, [model, *files, config], force, outputs.PICTURES)
     rows = None
     if files:
-        arguments = options.opening(
+        arguments = inputs.opening(
             columns, error, unit, correlation=correlation, error_pattern=error_pattern,
             correlation_pattern=correlation_pattern, log_prior=log_prior,
         )  # fmt: skip
         reading: dict[str, Any] = {"where": where, "bad_rows": bad_rows, "skip_bad_files": skip_bad_files}
-        rows = some_rows(options.open_for(mixture, files, arguments, **reading), most_rows, seed)
+        rows = some_rows(inputs.open_for(mixture, files, arguments, **reading), most_rows, seed)
     words = asked[kind] if isinstance(asked[kind], str) else coordinates
     names = None if words in (None, "all") else listed(str(words))
     axes = draw(mixture, Wanted(kind, names, given, rows, components, ends))
@@ -167,21 +167,14 @@ def listed(words: str) -> list[str | int]:
 
 def fixed(items: Sequence[str] | None) -> dict[str | int, float]:
     """A=1.0,B=2 as values of coordinates."""
-    words = [word for item in items or () for word in item.split(",") if word.strip()]
-    values: dict[str | int, float] = {}
-    for name, text in (options.pairs(words, "--condition") or {}).items():
-        try:
-            values[listed(name)[0]] = float(text)
-        except ValueError:
-            raise typer.BadParameter(f"{text!r} is not a number for {name}", param_hint="--condition") from None
-    return values
+    values = parsing.numbers(_words(items), "--condition")
+    return {listed(name)[0]: value for name, value in values.items()}
 
 
 def ranges(items: Sequence[str] | None) -> dict[str | int, tuple[float, float]]:
     """A=0:5,B=-1:2 as ends of axes."""
-    words = [word for item in items or () for word in item.split(",") if word.strip()]
     limits: dict[str | int, tuple[float, float]] = {}
-    for name, text in (options.pairs(words, "--limits") or {}).items():
+    for name, text in (parsing.pairs(_words(items), "--limits") or {}).items():
         try:
             low, high = (float(part) for part in text.split(":"))
         except ValueError:
@@ -190,6 +183,11 @@ def ranges(items: Sequence[str] | None) -> dict[str | int, tuple[float, float]]:
             raise typer.BadParameter(f"{text!r} of {name} does not rise", param_hint="--limits")
         limits[listed(name)[0]] = (low, high)
     return limits
+
+
+def _words(items: Sequence[str] | None) -> list[str]:
+    """NAME=VALUE words, of which one item may hold several, separated by commas."""
+    return [word for item in items or () for word in item.split(",") if word.strip()]
 
 
 def some_rows(source: Any, most: int, seed: int) -> Batch:

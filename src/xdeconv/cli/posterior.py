@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from . import options
+from . import inputs, options
 from .app import app, say
 from .tables import target_table, write_appended
 
@@ -47,13 +47,13 @@ def posterior(
     from ..mixture._mixture import load
 
     mixture = load(model)
-    arguments = options.opening(
+    arguments = inputs.opening(
         columns, error, unit, correlation=correlation, error_pattern=error_pattern,
         correlation_pattern=correlation_pattern, log_prior=log_prior,
     )  # fmt: skip
-    source = options.open_for(mixture, data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
+    source = inputs.open_for(mixture, data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
 
-    place = {"device": options.device_for(device, source, mixture.k), "dtype": dtype}
+    place = {"device": inputs.device_for(device, source, mixture.k), "dtype": dtype}
 
     def denoised(batch: Batch, _: Any) -> dict[str, np.ndarray]:
         return posterior_columns(mixture, source.labels, batch, covariances, place)

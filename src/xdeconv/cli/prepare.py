@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from . import options
+from . import inputs, options, parsing
 from .app import app, say
 
 
@@ -51,14 +51,14 @@ def prepare(
     from ..catalog.readers import open_table, rows_of
 
     chosen = None
-    arguments = options.opening(
+    arguments = inputs.opening(
         columns, error, unit, derive=derive, offset=offset, inflate=inflate, weight=weight, preset=preset,
         correlation=correlation, error_pattern=error_pattern, correlation_pattern=correlation_pattern,
         log_prior=log_prior,
     )  # fmt: skip
     if arguments:
-        source = options.open_data(sources, arguments, skip_bad_files=skip_bad_files)
-        chosen = [*source.recipe.columns, *options.listed(keep)]
+        source = inputs.open_data(sources, arguments, skip_bad_files=skip_bad_files)
+        chosen = [*source.recipe.columns, *parsing.listed(keep)]
     store = making.prepare(
         sources, folder, columns=chosen, where=where, seed=seed, shard_rows=shard_rows, run_bytes=run_bytes,
         reading=arguments, skip_bad_files=skip_bad_files, report=say,

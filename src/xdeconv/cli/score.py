@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from . import options
+from . import inputs, options
 from .app import app, say, tell
 from .tables import PerBatch, target_table, write_appended
 
@@ -50,12 +50,12 @@ def score(
     from ..mixture.undefined import NoDensity
 
     mixture = load(model)
-    arguments = options.opening(
+    arguments = inputs.opening(
         columns, error, unit, correlation=correlation, error_pattern=error_pattern,
         correlation_pattern=correlation_pattern, log_prior=log_prior,
     )  # fmt: skip
-    source = options.open_for(mixture, data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
-    place = {"device": options.device_for(device, source, mixture.k), "dtype": dtype}
+    source = inputs.open_for(mixture, data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
+    place = {"device": inputs.device_for(device, source, mixture.k), "dtype": dtype}
     try:
         if per_row is None:
             score = mixture.score(source, **place)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from . import options, outputs
+from . import inputs, options, outputs, parsing
 from .app import app, say, stop, tell
-from .fit import save, worded
+from .fit import save
 
 if TYPE_CHECKING:
     from ..studies._select import Selection
@@ -85,21 +85,21 @@ def select(
     Scores are compared row by row: the table and the curve have the difference to the best and its standard error.
     """
     sizes = None if components is None else numbers(components)
-    beside = {"tails": options.tails(tails), "inflation": options.inflation(inflation),
-              "selection": options.selection(selection)}  # fmt: skip
-    refuse_targets(output, chosen_model, results, [*data, config, options.model_of(background)], force)
-    arguments = options.opening(
+    beside = {"tails": parsing.tails(tails), "inflation": parsing.inflation(inflation),
+              "selection": parsing.selection(selection)}  # fmt: skip
+    refuse_targets(output, chosen_model, results, [*data, config, parsing.model_of(background)], force)
+    arguments = inputs.opening(
         columns, error, unit, derive=derive, offset=offset, inflate=inflate, preset=preset, weight=weight,
         correlation=correlation, error_pattern=error_pattern, correlation_pattern=correlation_pattern,
     )  # fmt: skip
-    source = options.open_data(data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
+    source = inputs.open_data(data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
     say(source.describe())
     from ..studies import _select as studies
 
     settings: dict[str, Any] = {"moves": moves, "epochs": epochs, "restarts": restarts, "tol": tol, "device": device,
                                 "dtype": dtype, "covariance": covariance}  # fmt: skip
-    settings |= {"method": worded("em", prior)} if prior > 0 else {}
-    beside |= {"background": options.background(background, source.labels)}
+    settings |= {"method": parsing.worded("em", prior)} if prior > 0 else {}
+    beside |= {"background": parsing.background(background, source.labels)}
     settings |= {name: value for name, value in beside.items() if value is not None}
     choice = studies.select(
         source, sizes, criterion, rule=rule, folds=folds, validation=validation, seed=seed, results=results,

@@ -21,15 +21,30 @@ IDENTIFIERS = ("source_id", "designation", "id", "ID", "name", "hip", "HIP", "ty
 PerBatch = Callable[["Batch", Any], "Mapping[str, np.ndarray]"]
 
 
-def names_of(mixture: Mixture) -> tuple[str, ...]:
+def names_of(mixture: Mixture) -> list[str]:
     """The labels, or x0, x1, ..."""
-    return mixture.labels or tuple(f"x{a}" for a in range(mixture.d))
+    from ..mixture.coordinates import names_or_numbers
+
+    return names_or_numbers(mixture.labels, mixture.d)
 
 
 def aligned(cells: Sequence[Sequence[str]]) -> list[str]:
     """Lines of a table, its columns to the right."""
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return ["  ".join(cell.rjust(wide) for cell, wide in zip(row, widths, strict=True)) for row in cells]
+
+
+def with_errors(
+    what: str, mixture: Mixture, values: np.ndarray, errors: np.ndarray, of_weights: np.ndarray
+) -> list[Sequence[str]]:
+    """A header and one line per component."""
+    from ..system.text import measured
+
+    table: list[Sequence[str]] = [("component", "weight", *(f"{what} {name}" for name in names_of(mixture)))]
+    for j in (-mixture.weights).argsort(kind="stable"):
+        both = zip(values[j], errors[j], strict=True)
+        table.append((str(j), measured(mixture.weights[j], of_weights[j]), *(measured(*pair) for pair in both)))
+    return table
 
 
 def summary(mixture: Mixture) -> list[str]:

@@ -116,10 +116,7 @@ class XDGMM(BaseEstimator):
         numpy.ndarray (n, k)
             Logarithms.
         """
-        mixture = self.mixture
-        return refuse_undefined(
-            kernels.log_joint(*mixture.tensors(), mixture.batch(X, covariances_of(Xerr, X)))
-        ).numpy()
+        return log_joint_of(self.mixture, X, Xerr)
 
     def logL(self, X: Any, Xerr: Any) -> float:
         """The log-likelihood of all rows together: a sum, not a mean.
@@ -156,6 +153,26 @@ class XDGMM(BaseEstimator):
         shape = tuple(np.atleast_1d(size))
         seed = seed_of(self.random_state if random_state is None else random_state)
         return self.mixture.sample(int(np.prod(shape)), seed).reshape(*shape, -1)
+
+
+def log_joint_of(mixture: Mixture, X: Any, Xerr: Any) -> Array:
+    """log(alpha_j N_j) of each row and component.
+
+    Parameters
+    ----------
+    mixture : Mixture
+        Of d dimensions.
+    X : array-like (n, d)
+        Rows; NaN where a value is missing.
+    Xerr : array-like (n, d, d)
+        Their covariances.
+
+    Returns
+    -------
+    numpy.ndarray (n, k)
+    """
+    batch = mixture.batch(X, covariances_of(Xerr, X))
+    return refuse_undefined(kernels.log_joint(*mixture.tensors(), batch)).numpy()
 
 
 def covariances_of(Xerr: Any, X: Any) -> Array:

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..mixture._mixture import Mixture
 from ..mixture.exchange import SKLEARN, in_sklearns_shape
 from ..mixture.matrices import square_root
-from ..rows import checks
+from ..rows import checks, units
 from ..rows import tables as tabular
 from ..rows.checks import to_array
 from ..rows.data import errors_as_features
@@ -267,7 +267,7 @@ class FittedMixture(DensityMixin, BaseEstimator, ABC):
 
     def _fitted(self, X: Any, noise: Any, error: Any) -> Mixture:
         check_is_fitted(self, "mixture_")
-        tabular.refuse_other_units(X, self.mixture_.labels, self.mixture_.units)
+        units.refuse_others(tabular.column_units(X), self.mixture_.units, self.mixture_.labels)
         return self.mixture_
 
     def __sklearn_tags__(self) -> Any:
@@ -301,5 +301,5 @@ def one_weight(weight: Any, sample_weight: Any, X: Any, n: int) -> Array | None:
         raise ValueError("weight and sample_weight are two names for one thing: give one of them")
     name, given = ("sample_weight", sample_weight) if weight is None else ("weight", weight)
     given = tabular.aligned(given, X, name)
-    found = None if given is None else checks.weight(np.asarray(given), n)
-    return None if found is None else found.numpy()
+    weights = None if given is None else checks.weight(np.asarray(given), n)
+    return None if weights is None else weights.numpy()

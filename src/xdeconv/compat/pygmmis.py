@@ -311,10 +311,10 @@ def fit(
         background=None if background is None else Uniform(*background.footprint),
         selection=_selection(sel_callback, covar_callback),
     )
-    found = result.mixture
-    gmm.amp, gmm.mean, gmm.covar = (np.array(a) for a in (found.weights, found.means, found.covariances))
+    mixture = result.mixture
+    gmm.amp, gmm.mean, gmm.covar = (np.array(a) for a in (mixture.weights, mixture.means, mixture.covariances))
     if background is not None:
-        background.amp = found.background_weight
+        background.amp = mixture.background_weight
         if background.amp > background.amp_max:
             text = f"the background has amp {background.amp:.4g}, above its amp_max, which is not held here"
             warnings.warn(text, stacklevel=2)

@@ -14,7 +14,6 @@ from ..fitting._fit import fit
 from ..fitting.beside.inflating import paired
 from ..fitting.checkpoint import Checkpoint
 from ..fitting.initial import Start
-from ..fitting.plan import at_least
 from ..fitting.weak_prior import weak_prior
 from ..fitting.words import Way, Worded
 from ..kernels.options import Options
@@ -27,6 +26,7 @@ from ..mixture.inflation import Inflation
 from ..mixture.tails import StudentT
 from ..rows import tables as tabular
 from ..rows.batch import Batch
+from ..rows.checks import whole_number
 from ..rows.data import ArraySource
 from ..rows.resident import Cache
 from ..search.moves import Moves
@@ -338,7 +338,7 @@ class XDGMM(FittedMixture):
         """Rows of an update; None where each sees all rows."""
         if self.method in ("auto", "em") or (isinstance(self.method, EM) and self.method.step == 1):
             return None
-        return max(1, min(at_least(1, self.batch_size, "batch_size"), n))
+        return max(1, min(whole_number(self.batch_size, "batch_size", 1), n))
 
 
 def _weak_prior(batch: Batch, k: int) -> Prior:
@@ -347,7 +347,7 @@ def _weak_prior(batch: Batch, k: int) -> Prior:
     Columns that are rounded more coarsely than their noise get what the plain call gives them, where that is more.
     """
     X, own = batch.x.T.numpy(), weak_prior(ArraySource(batch))
-    counts = np.isfinite(X) * (np.ones(len(X)) if batch.weight is None else batch.weight.numpy())[:, None]
+    counts = np.isfinite(X) * batch.weights().numpy()[:, None]
     total, filled = np.maximum(counts.sum(0), 1e-300), np.where(np.isfinite(X), X, 0.0)
     mean = (counts * filled).sum(0) / total
     variance = (counts * (filled - mean) ** 2).sum(0) / total

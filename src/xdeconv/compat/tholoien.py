@@ -10,16 +10,14 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from .. import kernels
 from ..fitting._fit import fit
 from ..methods import EM
 from ..methods.prior import Prior
 from ..mixture._mixture import Mixture
-from ..mixture.undefined import refuse_undefined
 from ..rows import checks
 from ..rows import tables as tabular
 from ..system.files import write_atomically
-from .astroml import covariances_of, seed_of
+from .astroml import covariances_of, log_joint_of, seed_of
 
 Array = np.ndarray
 DEFAULT_ITERATIONS = {"astroML": 100, "Bovy": 10**9}
@@ -203,10 +201,7 @@ class XDGMM(BaseEstimator):
         numpy.ndarray (n, k)
             Logarithms.
         """
-        mixture = self.mixture
-        return refuse_undefined(
-            kernels.log_joint(*mixture.tensors(), mixture.batch(X, covariances_of(Xerr, X)))
-        ).numpy()
+        return log_joint_of(self.mixture, X, Xerr)
 
     def logL(self, X: Any, Xerr: Any) -> float:
         """The log-likelihood of all rows together: a sum.

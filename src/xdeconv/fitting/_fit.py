@@ -198,10 +198,12 @@ def fit(
     }  # fmt: skip
     said: tuple[str, ...] = ()
     if components == "auto" and mixture is None:
-        beside = None if isinstance(rows.background, Rows) else rows.background
-        wider = None if inflation is None or rows.inflation is None else rows.inflation.asked(inflation)
-        kept = {"background": beside, "inflation": wider, "selection": rows.selection}
-        components, note = chosen_components(fit, rows.source, {**settings, **kept})
+        beside = {
+            "background": None if isinstance(rows.background, Rows) else rows.background,
+            "inflation": None if inflation is None or rows.inflation is None else rows.inflation.asked(inflation),
+            "selection": rows.selection,
+        }
+        components, note = chosen_components(fit, rows.source, {**settings, **beside})
         said = (note,)
     plan = resolve(rows, components, mixture, labels=labels, units=units, patience=patience,
                    checkpoint=checkpoint, said=said, **settings)  # fmt: skip

@@ -36,9 +36,20 @@ class Frame:
         spread = np.sqrt(np.maximum(np.diagonal(gaussian.covariances[0]), 1e-300))
         return cls(torch.from_numpy(gaussian.means[0].copy()), torch.from_numpy(spread))
 
+    @classmethod
+    def around(cls, mixture: Mixture) -> Frame:
+        """The frame in which a mixture as a whole has mean 0 and, where it has any width, variance 1."""
+        variance = torch.from_numpy(np.diag(mixture.covariance()).copy())
+        return cls(torch.from_numpy(mixture.mean()), torch.where(variance > 0, variance, 1.0).sqrt())
+
+    @property
+    def inward(self) -> tuple[np.ndarray, np.ndarray]:
+        """The shift and scale (d,) by which ``transformed`` takes what is of the user's coordinates into these."""
+        return (-self.shift / self.scale).numpy(), (1 / self.scale).numpy()
+
     def into(self, mixture: Mixture) -> Mixture:
         """A mixture of the user's in these coordinates."""
-        return mixture.transformed((-self.shift / self.scale).numpy(), (1 / self.scale).numpy())
+        return mixture.transformed(*self.inward)
 
     def out_of(self, mixture: Mixture) -> Mixture:
         """A mixture of these coordinates in the user's."""

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from .. import kernels
 from ..kernels.options import Options
-from ..kernels.parameters import Factors
-from ..kernels.parameters import Parameters as Gaussians
+from ..kernels.parameters import Factors, Parameters
 from ..kernels.stats import Stats
 from ..mixture.inflated import Inflated
 from ..mixture.tails import StudentT
@@ -20,13 +19,12 @@ from ..system.ranks import rank, sum_over_ranks, world
 from .beside.inflating import inflated_sums
 from .beside.selected import Selected
 
-Parameters = tuple[Tensor, Tensor, Tensor]
-
 
 def summed(source: Source, function: Callable[[Batch], Tensor], size: int, device: torch.device) -> Tensor:
     """The sum (size,) of function(batch) over all rows, in their order; float64, the same bits on every rank."""
     nothing = torch.zeros(size, dtype=torch.float64, device=device)
-    return sum_over_ranks(nothing + source.sum(function, rank=rank(), world=world()).to(device))
+    total = source.arranged(None, 0).sum(function, rank=rank(), world=world())
+    return sum_over_ranks(nothing + total.to(device))
 
 
 def sums_of(
@@ -37,14 +35,13 @@ def sums_of(
 
     Of rows that were selected, with the rows that were rejected.
     """
-    own = Gaussians(*parameters)
-    every, rows = (own, batch) if tails is None else (tails.expanded(own), tails.rows(batch))
+    every, rows = (parameters, batch) if tails is None else (tails.expanded(parameters), tails.rows(batch))
     if inflation is None:
         sums = kernels.accumulate(*every, rows, options, factors if tails is None else None)
         sums = sums if selected is None else selected.corrected(sums, every, batch)
-        return sums if tails is None else tails.pulled_back(sums, own.covariances)
+        return sums if tails is None else tails.pulled_back(sums, parameters.covariances)
     sums, slopes, certainty = inflated_sums(rows, every, options, inflation)
-    sums = sums if tails is None else tails.pulled_back(sums, own.covariances)
+    sums = sums if tails is None else tails.pulled_back(sums, parameters.covariances)
     return sums.with_numbers(slopes, certainty)
 
 
@@ -64,7 +61,7 @@ def score_of(
     batch = batch if tails is None else tails.rows(batch)
     batch = batch if inflation is None else inflation.rows_of(batch)
     log_prob = kernels.log_prob(*parameters, batch, options).double()
-    log_prob = log_prob if selected is None else log_prob + selected.gain(Gaussians(*parameters), batch)
+    log_prob = log_prob if selected is None else log_prob + selected.gain(parameters, batch)
     total = log_prob.sum() if batch.weight is None else batch.weight.double() @ log_prob
     return torch.stack([total, batch.total_weight()])
 

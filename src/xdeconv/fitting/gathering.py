@@ -52,7 +52,7 @@ def gathered(
     """The rows of a fit; ``hold`` says whether a small stream may be held in memory."""
     background, inflation = tabular.aligned(background, data, "background"), paired(inflation, data)
     if columns is None and mixture is not None and _knows(mixture, data, arrays):
-        data = Asked(mixture.d, mixture.labels, mixture.units, mixture.meta or {}).rows(data, {}, fitted=True)
+        data = Asked.of(mixture).rows(data, {}, fitted=True)
     else:
         data = opened(data, columns, arrays, stacklevel=5)
     validation = opened_alike(validation, data, stacklevel=5)
@@ -63,28 +63,28 @@ def gathered(
     facts = remembered(data if isinstance(data, (Source, Batch)) else source)
     if source.rows == 0:
         raise ValueError("there are no rows to fit")
+    known = source.labels if labels is None else labels
     looked_at = isinstance(data, Source) and not isinstance(data, ArraySource)  # by itself, while it reads
     if mixture is None and isinstance(source, ArraySource) and not looked_at:
-        refuse_unobserved(source.batch, source.labels if labels is None else labels)
-    known = source.labels if labels is None else labels
+        refuse_unobserved(source.batch, known)
     source, beside = as_background(background, source, mixture, labels, units)
-    source, wider = choose_inflation(inflation, source, known, mixture)
-    kept = choose_selection(selection, mixture, source, labels, beside)
-    if kept is not None and wider is not None:
+    source, factors = choose_inflation(inflation, source, known, mixture)
+    chosen = choose_selection(selection, mixture, source, labels, beside)
+    if chosen is not None and factors is not None:
         raise ValueError("selection= and inflation= cannot be fitted together: a cut was made with the errors as they "
                          "are quoted, and rows scatter by others. Fit the factors to rows that were not cut, and give "
                          "them as inflate= of xd.open")  # fmt: skip
-    refuse_all_rejected(kept, source, labels)
+    refuse_all_rejected(chosen, source, labels)
     source, held_out = hold_out(source, validation, seed)
     blind = mixture is not None or (isinstance(data, CatalogSource) and data.keep_empty)
     if isinstance(source, ArraySource) and isinstance(validation, Real) and not blind:
         refuse_unobserved(source.batch, known, part=True)
     source.look_around()
-    held_out = held_out_grouped(held_out_beside(held_out, beside), wider)
-    refuse_all_rejected(kept, None if isinstance(validation, Real) else held_out, labels)
+    held_out = held_out_grouped(held_out_beside(held_out, beside), factors)
+    refuse_all_rejected(chosen, None if isinstance(validation, Real) else held_out, labels)
     if held_out is not None:
         log.info("%s rows to fit, %s rows held out", f"{source.rows:,}", f"{held_out.rows:,}")
-    return Gathered(source, held_out, beside, facts, wider, kept)
+    return Gathered(source, held_out, beside, facts, factors, chosen)
 
 
 def hold_out(source: Source, validation: Any, seed: int) -> tuple[Source, Source | None]:

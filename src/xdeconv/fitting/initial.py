@@ -14,6 +14,7 @@ from .. import kernels
 from ..methods import EM
 from ..mixture._mixture import Mixture
 from ..rows.batch import Batch
+from ..rows.checks import whole_number
 from ..rows.data import Source
 from .kmeans import DISTANCE_ROWS, Clusters, Points, grouped_sum, kmeans
 
@@ -66,9 +67,7 @@ class Start:
             if getattr(self, name) not in known:
                 raise ValueError(f"Start({name}={getattr(self, name)!r}) is not one of {known}")
         for name in ("epochs", "batch_rows"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-                raise ValueError(f"{name} of Start must be a whole number of at least 1, got {value!r}")
+            whole_number(getattr(self, name), f"{name} of Start", 1)
 
 
 def start_mixture(source: Source, k: int, start: Start, seed: int, scale: Tensor) -> Mixture:
@@ -190,8 +189,7 @@ def latent_rows(batch: Batch, gaussian: Mixture | None) -> tuple[Tensor, Tensor]
     if batch.projection is not None:
         assert gaussian is not None
         x = torch.from_numpy(gaussian.posterior(batch).mean()).to(batch.device)
-    weight = torch.ones(batch.n, device=batch.device) if batch.weight is None else batch.weight
-    return x, weight.double()
+    return x, batch.weights()
 
 
 def moments(rows: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ..mixture._mixture import Mixture
+from ..mixture.coordinates import names_or_numbers
 from ..rows.data import ArraySource, Source
+from .weak_prior import typical_noise
 
 ENOUGH = 10  # rows per free number
 FAR = 3.0  # noise over the width of all true values
@@ -57,10 +59,10 @@ def _few_rows(mixture: Mixture, rows: int, held: np.ndarray) -> Iterator[str]:
 
 
 def _wide_noise(mixture: Mixture, source: Source, held: np.ndarray) -> Iterator[str]:
-    noise = typical_noise(source)
-    if noise is None:
+    if not isinstance(source, ArraySource) or source.batch.noise is None or source.batch.projection is not None:
         return
-    names = mixture.labels or [f"x{a}" for a in range(mixture.d)]
+    noise = typical_noise(source.sample(NOISE_ROWS, 0))
+    names = names_or_numbers(mixture.labels, mixture.d)
     whole = np.diag(mixture.covariance())
     V = np.einsum("kaa->ka", mixture.covariances)
     relative = np.sqrt(2 / np.maximum(held, 1.0))[:, None] * (1 + noise / np.maximum(V, 1e-300))
@@ -78,17 +80,6 @@ def _wide_noise(mixture: Mixture, source: Source, held: np.ndarray) -> Iterator[
 
 def _named(names: Sequence[str], some: np.ndarray) -> str:
     return ", ".join(names[a] for a in some)
-
-
-def typical_noise(source: Source) -> np.ndarray | None:
-    """The median variance (d,) of the noise of each coordinate, of rows in memory; None where there is none."""
-    if not isinstance(source, ArraySource) or source.batch.noise is None or source.batch.projection is not None:
-        return None
-    batch = source.sample(NOISE_ROWS, 0)
-    S = np.einsum("npp->np", batch.covariance().double().cpu().numpy())
-    seen = np.isfinite(batch.x.T.cpu().numpy())
-    S = np.where(seen, np.broadcast_to(S, seen.shape), np.nan)
-    return np.array([np.median(column[np.isfinite(column)]) if np.isfinite(column).any() else 0.0 for column in S.T])
 
 
 def _list(components: np.ndarray) -> str:

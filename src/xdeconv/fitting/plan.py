@@ -24,6 +24,7 @@ from ..mixture.coordinates import checked_names
 from ..mixture.inflated import Inflated
 from ..mixture.selections.contract import Selecting
 from ..mixture.tails import StudentT, as_tails
+from ..rows.checks import whole_number
 from ..rows.data import Source
 from ..rows.resident import Cache, checked_cache
 from ..search.moves import Moves
@@ -128,9 +129,9 @@ def resolve(
 ) -> Plan:  # fmt: skip
     """The plan of a fit of these rows, from the words of :func:`xdeconv.fit`."""
     source, there, words = rows.source, chosen_device(device), as_words(method)
-    number = None if dtype is None else number_type(dtype)
+    number = number_type(dtype, there)
     k = count_components(components, given, source)
-    batch_rows = None if batch_rows is None else at_least(1, batch_rows, "batch_rows")
+    batch_rows = None if batch_rows is None else whole_number(batch_rows, "batch_rows", 1)
     heavier = choose_tails(tails, given)
     search = choose_moves(moves, words if isinstance(words, Method) else None, source, given)
     searched = 0 if search is None else search.pool_rows
@@ -141,16 +142,16 @@ def resolve(
         method=choose_covariance(covariance, chosen.method, given, k, source.dim),
         moves=search,
         start=_checked_start(start),
-        restarts=at_least(1, restarts, "restarts"),
+        restarts=whole_number(restarts, "restarts", 1),
         seed=seed,
-        epochs=at_least(1, _passes(chosen.batch_rows) if epochs is None else epochs, "epochs"),
+        epochs=whole_number(_passes(chosen.batch_rows) if epochs is None else epochs, "epochs", 1),
         batch_rows=chosen.batch_rows,
         tol=not_negative(tol, "tol"),
-        patience=None if patience is None else at_least(1, patience, "patience"),
+        patience=None if patience is None else whole_number(patience, "patience", 1),
         standardize=standardize,
         checkpoint=as_checkpoint(checkpoint),
         device=there,
-        dtype=number or (torch.float32 if there.type == "cuda" else torch.float64),
+        dtype=number,
         options=_checked_options(options),
         labels=source.labels if labels is None else checked_names(labels, source.dim, "labels", unique=True),
         units=source.units if units is None else checked_names(units, source.dim, "units", unique=False),
@@ -235,7 +236,7 @@ def count_components(components: Any, mixture: Mixture | None, source: Source) -
     if components is None and mixture is None:
         raise ValueError("give components (how many) or mixture (to start from)")
     if mixture is None:
-        return at_least(1, components, "components")
+        return whole_number(components, "components", 1)
     if components is not None and components != mixture.k:
         raise ValueError(f"mixture has {mixture.k} components and components={components!r}: give one of them")
     if mixture.d != source.dim:
@@ -245,12 +246,6 @@ def count_components(components: Any, mixture: Mixture | None, source: Source) -
     if mixture.units and source.units and mixture.units != tuple(source.units):
         raise ValueError(f"mixture is in {list(mixture.units)} and the data in {list(source.units)}")
     return mixture.k
-
-
-def at_least(least: int, value: Any, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
-    return int(value)
 
 
 def not_negative(value: Any, name: str) -> float:

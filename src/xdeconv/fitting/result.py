@@ -153,8 +153,7 @@ def _shortfall(workspace: Workspace, state: FitState, interrupted: bool) -> list
 
 def _coarseness(workspace: Workspace, converged: bool, loglik: float) -> list[str]:
     """A note for a fit by full passes that has converged to what its number type resolves, which is more than asked."""
-    plan, unit = workspace.plan, workspace.total / workspace.train.rows
-    finest = resolved(workspace, loglik) / unit
+    plan, finest = workspace.plan, resolved(workspace, loglik) / workspace.mean_weight
     if not converged or plan.batch_rows is not None or plan.tol == 0 or finest <= plan.tol * (1 + ROUNDING):
         return []
     number, more = ("float32", ": dtype='float64' resolves more") if workspace.single else ("float64", "")

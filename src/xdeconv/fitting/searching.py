@@ -17,7 +17,7 @@ from ..rows.data import ArraySource, Source
 from ..rows.resident import ResidentSource
 from ..search.aim import Aim
 from ..search.exploring import explore
-from ..search.moves import Found, Search
+from ..search.moves import Outcome, Search
 from ..system.progress import tell
 from ..system.ranks import from_first, made_by_first, world
 from .beside.background import FIRST_SHARE, with_share
@@ -60,7 +60,7 @@ def _from_given(workspace: Workspace, given: Mixture) -> tuple[Mixture, int | No
     if plan.moves is None or plan.components == 1:
         return given, None
     rng = np.random.default_rng([plan.seed, 1])
-    result = _found(workspace, Parameters(*given.tensors()), workspace.carried.of(given), rng)
+    result = _searched_from(workspace, Parameters(*given.tensors()), workspace.carried.of(given), rng)
     if not result.moved or not result.sound:
         return given, 0
     return workspace.carried.of(given).put_on(_as_mixture(result.parameters, workspace)), result.moved
@@ -91,15 +91,15 @@ def _projected(workspace: Workspace) -> bool:
     return workspace.raw.sample(1, 0).projection is not None
 
 
-def searched(workspace: Workspace, parameters: Parameters, numbers: Tensor, state: FitState) -> Found:
+def searched(workspace: Workspace, parameters: Parameters, numbers: Tensor, state: FitState) -> Outcome:
     """What a search from the present parameters finds."""
     plan = workspace.plan
     assert plan.moves is not None
     rng = np.random.default_rng([plan.seed, state.restart, state.epoch, 2])
-    return _found(workspace, parameters.to("cpu"), workspace.carried.at(numbers), rng).on(workspace.home)
+    return _searched_from(workspace, parameters.to("cpu"), workspace.carried.at(numbers), rng).on(workspace.home)
 
 
-def _found(workspace: Workspace, parameters: Parameters, carried: Carried, rng: np.random.Generator) -> Found:
+def _searched_from(workspace: Workspace, parameters: Parameters, carried: Carried, rng: np.random.Generator) -> Outcome:
     """What a search from some parameters finds on a pool, the same on all ranks."""
     plan, pool = workspace.plan, _pool(workspace, rng, carried)
     assert plan.moves is not None
@@ -108,13 +108,13 @@ def _found(workspace: Workspace, parameters: Parameters, carried: Carried, rng: 
     return from_first(result, plan.device)
 
 
-def _given_selection(workspace: Workspace, search: Search, parameters: Parameters) -> Found:
+def _given_selection(workspace: Workspace, search: Search, parameters: Parameters) -> Outcome:
     """What a search finds on the rows with those that were rejected, if it raises their likelihood given selection."""
     plan, selected, tails = workspace.plan, workspace.selected, search.aim.tails
     background, selection = workspace.beside
     beside = {"background": background, "selection": selection, "tails": tails}
     whole = completed(search.batch, _as_mixture(parameters, workspace).with_(**beside), search.rng)
-    nothing = Found(parameters, 0, 0.0)
+    nothing = Outcome(parameters, 0, 0.0)
     if selected is None or whole is None:
         return nothing
     result = replace(search, batch=whole).run(parameters)

@@ -169,7 +169,7 @@ def _mixture(arrays: dict[str, np.ndarray], name: str, facts: dict[str, Any]) ->
     if f"{name}.shares" not in arrays:
         return None
     parts = (torch.from_numpy(arrays[f"{name}.{part}"].copy()) for part in ("shares", "means", "covariances"))
-    found, tails = Mixture.from_tensors(*parts), arrays.get(f"{name}.tails")
+    mixture, tails = Mixture.from_tensors(*parts), arrays.get(f"{name}.tails")
     wider = facts.get("inflation", {}).get(name)
-    found = found if wider is None else found.with_(inflation=Inflated.from_json(wider))
-    return found if tails is None else found.with_(tails=StudentT(float(tails[0]), bool(tails[1])))
+    mixture = mixture if wider is None else mixture.with_(inflation=Inflated.from_json(wider))
+    return mixture if tails is None else mixture.with_(tails=StudentT(float(tails[0]), bool(tails[1])))

@@ -28,7 +28,7 @@ def resolved(workspace: Workspace, loglik: float) -> float:
     if workspace.plan.tol == 0:
         return 0.0
     size = abs(loglik) * workspace.total
-    return max(workspace.plan.tol * workspace.total / workspace.train.rows, RESOLVED[workspace.single] * size)
+    return max(workspace.plan.tol * workspace.mean_weight, RESOLVED[workspace.single] * size)
 
 
 def left(workspace: Workspace, learner: Any, past: list[Epoch]) -> float:
@@ -66,7 +66,7 @@ def _changed(workspace: Workspace, past: list[Epoch]) -> bool:
     """Whether passes have led away from where the last search ended."""
     since = _since_search(past)
     gained = workspace.total * (since[-1].loglik - since[0].loglik)
-    return not gained < CHANGED * workspace.total / workspace.train.rows
+    return not gained < CHANGED * workspace.mean_weight
 
 
 def draw_due(workspace: Workspace, learner: Any, state: FitState) -> bool:
@@ -99,11 +99,10 @@ def draw_due(workspace: Workspace, learner: Any, state: FitState) -> bool:
 def nearly(workspace: Workspace, learner: Any, state: FitState) -> bool:
     """Whether a round has gained almost all that its draws have to give: others make more of a difference."""
     past = [record for record in state.past() if record.epoch >= state.drawing[2]]
-    unit = workspace.total / workspace.train.rows
     if not past:
         return False
     gained = workspace.total * (past[-1].loglik - past[0].loglik)
-    enough = max(resolved(workspace, past[-1].loglik), min(unit, MOST_OF * gained))
+    enough = max(resolved(workspace, past[-1].loglik), min(workspace.mean_weight, MOST_OF * gained))
     return left(workspace, learner, past) < enough
 
 

@@ -29,9 +29,9 @@ def weak_prior(source: Source, seed: int = 0) -> Prior | None:
     if sample.projection is not None:
         return None
     x = sample.x.double().cpu().numpy()
-    weight = np.ones(sample.n) if sample.weight is None else sample.weight.double().cpu().numpy()
+    weight = sample.weights("cpu").numpy()
     each = max(source.rows, 1) / max(sample.n, 1)
-    w = [_column(*pair, weight, each, sample.p) for pair in zip(x, _typical_noise(sample), strict=True)]
+    w = [_column(*pair, weight, each, sample.p) for pair in zip(x, typical_noise(sample), strict=True)]
     return Prior(w=tuple(w), c=0.0) if any(w) else None
 
 
@@ -44,14 +44,11 @@ def describe_weak_prior(prior: Prior, labels: Sequence[str] | None) -> str:
     return f"{which} no noise to speak of: a weak prior keeps components from shrinking onto values, w = ({shown})"
 
 
-def _typical_noise(batch: Batch) -> np.ndarray:
-    """The median variance (p,) of the noise of observed values."""
-    if batch.noise is None:
-        return np.zeros(batch.p)
-    variance = batch.covariance().diagonal(dim1=-2, dim2=-1).T.double().cpu().numpy()
+def typical_noise(batch: Batch) -> np.ndarray:
+    """The median variance (p,) of the noise of observed values; 0 where there is none."""
     seen = ~batch.x.isnan().cpu().numpy()
-    both = np.broadcast_to(variance, seen.shape)
-    return np.array([np.median(v[s]) if s.any() else 0.0 for v, s in zip(both, seen, strict=True)])
+    variances = np.broadcast_to(batch.variances().double().cpu().numpy(), seen.shape)
+    return np.array([np.median(v[s]) if s.any() else 0.0 for v, s in zip(variances, seen, strict=True)])
 
 
 def _column(x: np.ndarray, noise: float, weight: np.ndarray, each: float, p: int) -> float:
@@ -66,9 +63,9 @@ def _column(x: np.ndarray, noise: float, weight: np.ndarray, each: float, p: int
     if variance == 0.0:
         return 0.0
     values, place = np.unique(np.round((x - mean) / (SAME * np.sqrt(variance))), return_inverse=True)
-    found, weighed = (_sharing(np.bincount(place, weights=a)) for a in (np.ones(len(x)), weight))
-    rows = 1 + each * (found - 1)  # that share a value, of all
-    heavy = rows * weighed / found  # what they weigh
+    counted, weighed = (_sharing(np.bincount(place, weights=a)) for a in (np.ones(len(x)), weight))
+    rows = 1 + each * (counted - 1)  # that share a value, of all
+    heavy = rows * weighed / counted  # what they weigh
     step = SAME * np.sqrt(variance) * float(np.quantile(np.diff(values), COMMON)) if len(values) > 1 else 0.0
     rounding = step**2 / 12 if max(rows, heavy) >= SHARED else 0.0
     if noise > 0.0:

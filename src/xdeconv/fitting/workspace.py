@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..kernels.parameters import Parameters
 from ..kernels.sight import NOISES, sight_of
 from ..kernels.stats import Stats
 from ..methods import Method, Prior, State
@@ -81,7 +80,7 @@ class Workspace:
         if rescue is not None:
             method = method.with_prior(Prior(w=rescue)) or method
         known = from_first(train.weighed, plan.device)  # by the first rank, which may have surveyed the rows
-        total, empty = known or _summed(train, weight_of, 2, plan.device).tolist()
+        total, empty = known or summed(train, weight_of, 2, plan.device).tolist()
         if total <= 0:
             raise ValueError("there are no rows with weight above 0 to fit")
         if not LIGHTEST < total < HEAVIEST:
@@ -108,14 +107,19 @@ class Workspace:
     @property
     def beside(self) -> tuple[Background | None, Selecting | None]:
         """The background and the selection, in the frame."""
-        plan, shift, scale = self.plan, self.frame.shift.numpy(), self.frame.scale.numpy()
-        background = None if plan.background is None else plan.background.transformed(-shift / scale, 1 / scale)
-        return background, None if plan.selection is None else plan.selection.transformed(-shift / scale, 1 / scale)
+        background, selection, inward = self.plan.background, self.plan.selection, self.frame.inward
+        background = None if background is None else background.transformed(*inward)
+        return background, None if selection is None else selection.transformed(*inward)
 
     @property
     def home(self) -> torch.device:
         """Where the method's state is: of full passes on the CPU, where an update takes no launches."""
         return torch.device("cpu") if self.steps is None else self.plan.device
+
+    @property
+    def mean_weight(self) -> float:
+        """Mean weight of a row: what one nat counts in a sum over rows."""
+        return self.total / self.train.rows
 
     @property
     def single(self) -> bool:
@@ -145,7 +149,7 @@ class Workspace:
             numbers, factors, there = state.numbers(), state.factors, self.plan.device
             now = self.carried.at(numbers)
             work = partial(
-                stats_of, parameters=Parameters(*state.parameters()).to(there), options=self.plan.options,
+                stats_of, parameters=state.parameters().to(there), options=self.plan.options,
                 factors=None if factors is None else factors.to(there), tails=now.tails, inflation=now.inflation,
                 selected=self.selected,
             )  # fmt: skip
@@ -166,7 +170,7 @@ class Workspace:
 
     def summed(self, source: Source, function: Callable[[Batch], Tensor], size: int) -> Tensor:
         """A sum over all rows of a source."""
-        return _summed(source, function, size, self.plan.device)
+        return summed(source, function, size, self.plan.device)
 
     def begun(self, mixture: Mixture) -> Any:
         """The method's state that stands for a mixture in the frame."""
@@ -218,7 +222,3 @@ class Workspace:
 def _carried(plan: Plan, frame: Frame) -> Carried:
     inflation = None if plan.inflation is None else plan.inflation.transformed((1 / frame.scale).numpy())
     return Carried(plan.tails, inflation)
-
-
-def _summed(source: Source, function: Callable[[Batch], Tensor], size: int, device: torch.device) -> Tensor:
-    return summed(source.arranged(None, 0), function, size, device)

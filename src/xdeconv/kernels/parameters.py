@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -76,6 +77,16 @@ class Parameters(NamedTuple):
             Of these.
         """
         return Parameters(*(tensor[which] for tensor in self))
+
+
+def stacked(several: Sequence[Parameters], dim: int = 0) -> Parameters:
+    """Several parameters of one shape beside each other, along a new axis."""
+    return Parameters(*(torch.stack(parts, dim) for parts in zip(*several, strict=True)))
+
+
+def apart(parameters: Parameters) -> list[Parameters]:
+    """What :func:`stacked` was given, along the first axis."""
+    return [Parameters(*parts) for parts in zip(*parameters, strict=True)]
 
 
 class Factors(NamedTuple):

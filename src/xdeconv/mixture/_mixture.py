@@ -185,9 +185,9 @@ class Mixture(Questions, Writing):
         beside = None if self.background is None else self.background.given(row, rest)
         share = float(self._beside(self.scaled(), self.seen(row))[0])
         posterior = Posterior(self._components(), self._scaled_rows(row)).marginal(rest)
-        found = posterior.weights[0], posterior.means[0], posterior.covariances[0]
+        parts = posterior.weights[0], posterior.means[0], posterior.covariances[0]
         wider = None if self.inflation is None else self.inflation.given(row).restricted(rest)
-        return self._of(*found, rest, beside, share).with_(tails=None, inflation=wider)
+        return self._of(*parts, rest, beside, share).with_(tails=None, inflation=wider)
 
     def _of(
         self, weights: Array, means: Array, V: Array, keep: Sequence[int], background: Background | None, share: float
@@ -277,8 +277,7 @@ class Mixture(Questions, Writing):
         array([[5.],
                [5.]])
         """
-        if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 0:
-            raise ValueError(f"size must be a whole number of at least 0, got {size!r}")
+        size = checks.whole_number(size, "size", 0)
         rng = np.random.default_rng(seed)
         if selected:
             draw = partial(self.drawn, device=device, dtype=dtype)
@@ -387,5 +386,5 @@ def _given_noise(values: Mapping[Any, float], noise: Any, error: Any) -> Array:
     matrix = np.zeros((len(values),) * 2) if noise is None else checks.to_array(noise, "noise")
     if matrix.shape != (len(values),) * 2:
         raise ValueError(f"noise must be a dict or a covariance of shape {(len(values),) * 2}, got {matrix.shape}")
-    checks.refuse_indefinite(matrix[None], "noise")
+    checks.refuse_indefinite(matrix[None])
     return matrix

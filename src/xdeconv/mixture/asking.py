@@ -13,14 +13,15 @@ import torch
 from ..catalog import remembering
 from ..catalog._open import open_source
 from ..catalog.stream import CatalogSource
-from ..rows import checks
+from ..rows import checks, units
 from ..rows import tables as tabular
 from ..rows.batch import Batch, concatenate
 from ..rows.data import ArraySource, Source
-from .coordinates import Names, refuse_other_units
+from .coordinates import Names
 from .facts import table
 
 OPEN, ERRORS = "open", "errors"  # what a model's meta remembers of the rows that it was fitted to
+UNUSED = "the rows have errors of {}, which are not used: the model was fitted without them"
 
 
 def remembered(source: Source | Batch) -> dict[str, Any]:
@@ -64,6 +65,11 @@ class Asked:
     labels: Names
     units: Names
     meta: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, mixture: Any) -> Asked:
+        """What a mixture knows."""
+        return cls(mixture.d, mixture.labels, mixture.units, mixture.meta or {})
 
     @property
     def opening(self) -> dict[str, Any]:
@@ -127,15 +133,29 @@ class Asked:
         names = tabular.names(X)
         if names is not None and not choices and not set(columns) <= set(names):
             raise ValueError(f"the table has columns {names}, the mixture is of {columns}")
-        source = open_source(X, **remembering.arguments(choices, columns), **more)
-        noisy = list(remembering.noisy(source.recipe).values())
-        exact = [raws for raws, then in zip(noisy, self._errors(), strict=True) if raws and then is False]
-        if not exact:
-            return source
-        unused = {raw: None for raws in exact for raw in raws}
-        _say(f"the rows have errors of {', '.join(unused)}, which are not used: the model was fitted without them")
-        choices["error"] = {**choices.get("error", {}), **unused}
-        return open_source(X, **remembering.arguments(choices, columns), **more)
+        source, unused = self.opened(X, more)
+        if unused:
+            _say(UNUSED.format(", ".join(unused)))
+        return source
+
+    def opened(self, X: Any, said: Mapping[str, Any], **options: Any) -> tuple[CatalogSource, list[str]]:
+        """A catalogue read as the rows of the fit were, unless something else is ``said``.
+
+        Beside it, the columns whose errors are not used, since the fit took these as exact.
+        """
+        own = self.opening
+        columns = said.get("columns") or own.get("columns") or list(self.labels or ())
+        known = remembering.arguments(own, columns)
+        merged = {name: {**known.get(name, {}), **given} for name, given in said.items() if isinstance(given, dict)}
+        chosen = {**known, **said, **merged}
+        source = open_source(X, **chosen, **options)
+        noisy = remembering.noisy(source.recipe)
+        exact = [name for name in self.exact(columns) if name not in said.get("error", {})]
+        unused = list(dict.fromkeys(raw for name in exact for raw in noisy[name]))
+        if unused:
+            chosen["error"] = {**chosen.get("error", {}), **dict.fromkeys(unused)}
+            source = open_source(X, **chosen, **options)
+        return source, unused
 
     def columns(self) -> list[str]:
         """The features of a catalogue that are this model's coordinates."""
@@ -148,7 +168,7 @@ class Asked:
         ours = self.opening.get("columns") or self.labels
         if source.dim != self.d or (ours and source.labels and list(source.labels) != list(ours)):
             raise ValueError(f"the rows are of {list(source.labels or ())}, the mixture of {list(self.labels or ())}")
-        refuse_other_units(source.units, self.labels, self.units)
+        units.refuse_others(source.units, self.units, self.labels)
         facts = remembered(source).get(ERRORS)
         if facts is not None:
             self._warn_of_exact(facts)
@@ -170,7 +190,7 @@ class Asked:
             what = "projection" if projected else "X"
             raise ValueError(f"{what} has {batch.d} columns and the mixture {self.d} dimensions")
         if not projected:
-            refuse_other_units(tabular.column_units(X), self.labels, self.units)
+            units.refuse_others(tabular.column_units(X), self.units, self.labels)
         if given.get("noise") is None and given.get("error") is None:
             self._warn_of_exact([False] * self.d)
         return batch
@@ -195,6 +215,11 @@ class Asked:
     def noisy(self) -> bool:
         """Whether the fit is known to have had errors."""
         return any(self._errors())
+
+    def exact(self, columns: Sequence[str]) -> list[str]:
+        """The features that are known to have had no errors in the fit, of all of them in its order."""
+        known = self._errors() if len(columns) == self.d else ()
+        return [name for name, noisy in zip(columns, known, strict=False) if noisy is False]
 
     def _errors(self) -> Sequence[bool | None]:
         """Whether each coordinate had errors in the fit; None where that is not known."""

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..rows.batch import Batch
+from .quadrature import gauss_legendre
 from .thin_boxes import PIECED_NODES, STEEP, THIN, narrowest, pieced
 
 FAR = 9.0  # standard deviations: beyond lies less than 1e-18
@@ -74,8 +75,7 @@ def _by_rules(low: Tensor, high: Tensor, L: Tensor) -> Tensor:
 def _nested(low: Tensor, high: Tensor, L: Tensor, nodes_each: int) -> Tensor:
     """Probabilities by Gauss and Legendre's rule in all dimensions but the last."""
     m = low.shape[-1]
-    rule = np.polynomial.legendre.leggauss(nodes_each)
-    nodes, weights = (torch.tensor(a, dtype=low.dtype, device=low.device) for a in rule)
+    nodes, weights = gauss_legendre(nodes_each, low)
     before: list[Tensor] = []
     total = torch.ones((), dtype=low.dtype, device=low.device)
     for a in range(m):

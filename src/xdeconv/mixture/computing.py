@@ -70,7 +70,7 @@ class Computing:
 def computing(parameters: Parameters, rows: Callable[[], int], device: Any, dtype: Any) -> Computing:
     """What was asked for; by default float64 on a CPU, and float32 on a GPU where there is one and much to do."""
     chosen = worthwhile(device, rows, parameters.k)
-    kind = number_type(dtype) if dtype is not None else torch.float32 if chosen.type == "cuda" else torch.float64
+    kind = number_type(dtype, chosen)
     if kind == torch.float64:
         return Computing(parameters.to(chosen), chosen, kind)
     shift, scale = _frame(parameters)

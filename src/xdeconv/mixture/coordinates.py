@@ -30,6 +30,15 @@ def checked_names(names: Any, d: int, what: str, unique: bool) -> Names:
     return texts
 
 
+def names_or_numbers(names: Sequence[str] | None, d: int) -> list[str]:
+    """Names of d coordinates, or x0, x1, ... where they have none.
+
+    >>> names_or_numbers(None, 2)
+    ['x0', 'x1']
+    """
+    return list(names or (f"x{a}" for a in range(d)))
+
+
 def indices(coordinates: Sequence[Coordinate] | Coordinate, labels: Names, d: int) -> list[int]:
     """Positions of coordinates given by label or index."""
     wanted = [coordinates] if isinstance(coordinates, (str, int, np.integer)) else list(coordinates)
@@ -87,11 +96,3 @@ def coefficients(direction: Any, labels: Names, d: int, n: int) -> Array:
         raise ValueError("direction must have finite coefficients that are not all zero, "
                          f"got {rows[bad[0]].tolist()}{where}")  # fmt: skip
     return np.array(rows)
-
-
-def refuse_other_units(found: Sequence[str] | None, labels: Names, wanted: Names) -> None:
-    """Refuse rows whose coordinates are in other units than the mixture's."""
-    for a, (theirs, ours) in enumerate(zip(found or (), wanted or (), strict=False)):
-        if theirs and ours and units.tidy(ours) != theirs:
-            name = labels[a] if labels else f"column {a}"
-            raise ValueError(f"{name} is in {theirs!r} in the table and in {ours!r} in the mixture: convert the table")

@@ -18,7 +18,7 @@ def draws(
 ) -> tuple[Array, Array]:
     """Components (size,), and draws (size, d) about their means, float64; roots (k, d, d) are of their covariances."""
     where = chosen_device(device or "cpu")
-    kind = number_type(dtype or ("float32" if where.type == "cuda" else "float64"))
+    kind = number_type(dtype, where)
     if where.type == "cpu" and kind == torch.float64:
         component = rng.choice(len(weights), size=size, p=weights)
         return component, np.einsum("nde,ne->nd", roots[component], rng.standard_normal((size, roots.shape[1])))

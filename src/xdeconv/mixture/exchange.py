@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from ..system.files import write_atomically
+from .coordinates import names_or_numbers
 from .facts import number
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def export(given: Exchanged, path: str | os.PathLike[str]) -> None:
 def _names(given: Exchanged) -> tuple[list[str], list[str]]:
     """Labels, or x0, x1, ..., and units, or nothing."""
     d = given.means.shape[1]
-    return list(given.labels or (f"x{a}" for a in range(d))), list(given.units or ("",) * d)
+    return names_or_numbers(given.labels, d), list(given.units or ("",) * d)
 
 
 def _npz(given: Exchanged) -> bytes:

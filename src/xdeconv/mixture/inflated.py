@@ -21,6 +21,7 @@ from torch import Tensor
 from ..kernels.stats import Stats
 from ..rows.batch import Batch
 from ..rows.grouping import Grouping
+from .coordinates import names_or_numbers
 from .inflation import Inflation
 
 Array = np.ndarray
@@ -67,17 +68,17 @@ class Inflated:
     @property
     def factors(self) -> Array:
         """What errors are multiplied by (groups, p)."""
-        found = np.array(self.values)
-        found[list(self.additive)] = 1.0
-        return found
+        factors = np.array(self.values)
+        factors[list(self.additive)] = 1.0
+        return factors
 
     @property
     def jitters(self) -> Array:
         """Standard deviations that are added in quadrature (groups, p), in the units of the errors."""
-        found = np.zeros((len(self.values), self.p))
+        jitters = np.zeros((len(self.values), self.p))
         for g in self.additive:
-            found[g, list(self.of)] = np.array(self.values[g])[list(self.of)]
-        return found
+            jitters[g, list(self.of)] = np.array(self.values[g])[list(self.of)]
+        return jitters
 
     @property
     def standard_errors(self) -> Array:
@@ -106,7 +107,7 @@ class Inflated:
         -------
         list of str
         """
-        known = names if names is not None and len(names) == self.p else [f"x{a}" for a in range(self.p)]
+        known = names_or_numbers(names if len(names or ()) == self.p else None, self.p)
         lines = []
         for g, (line, spread) in enumerate(zip(self.values, self.standard_errors, strict=True)):
             if self.rows and not self.rows[g]:

@@ -52,6 +52,11 @@ def square_root(V: Array) -> Array:
     return vectors * np.sqrt(np.clip(values, 0.0, None))[:, None, :]
 
 
+def widths(V: Array) -> Array:
+    """Standard deviations (k, d) of covariances (k, d, d)."""
+    return np.sqrt(np.einsum("kaa->ka", V))
+
+
 def of_one_covariance(structure: str, d: int) -> int:
     """Free numbers of one covariance in d dimensions: of any word that stands for a structure.
 

@@ -396,7 +396,7 @@ class Questions(Components):
 
     @property
     def _asked(self) -> Asked:
-        return Asked(self.d, self.labels, self.units, self.meta or {})
+        return Asked.of(self)
 
     # The answers
 
@@ -405,14 +405,14 @@ class Questions(Components):
         dtype: Any = None, **named: Any,
     ) -> Array:  # fmt: skip
         """The answers to a question about each row, asked batch by batch."""
-        found: list[Array] = []
+        parts: list[Array] = []
         first = 0
         for answer, batch in self._answers(question, X, *arrays, device=device, dtype=dtype, **named):
-            found.append(refuse_undefined(answer, first).numpy())
+            parts.append(refuse_undefined(answer, first).numpy())
             first += batch.n
-        if not found:
-            found.append(question(self.scaled(), Batch(torch.zeros(self.d, 0, dtype=torch.float64))).numpy())
-        return np.concatenate(found)
+        if not parts:
+            parts.append(question(self.scaled(), Batch(torch.zeros(self.d, 0, dtype=torch.float64))).numpy())
+        return np.concatenate(parts)
 
     def _answers(
         self, question: Callable[[Parameters, Batch], Tensor], X: Any, *arrays: Any, device: Any = None,
@@ -427,9 +427,9 @@ class Questions(Components):
             return question(where.parameters, where.batch(self.seen(plain))).double().cpu(), plain
 
         with progress_of_call(None, None) as progress:
-            for found, batch in answers(asked, answer, where):
+            for answered, batch in answers(asked, answer, where):
                 progress.update("rows", done=batch.n)
-                yield found, batch
+                yield answered, batch
 
 
 def kernels_log_prob(parameters: Parameters, batch: Batch) -> Tensor:

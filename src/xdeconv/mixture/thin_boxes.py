@@ -7,11 +7,11 @@ within each when it is looked at closely.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 import torch
 from torch import Tensor
+
+from .quadrature import gauss_legendre
 
 STEEP, THIN = 0.6, 0.25  # of a standard deviation: narrower sweeps need more nodes, and pieces
 FAR, WITHIN = 9.0, 7.0  # standard deviations: of a coordinate, and of a sweep
@@ -68,15 +68,9 @@ def _nodes(bottom: Tensor, top: Tensor, at: Tensor, width: Tensor) -> tuple[Tens
     points.append(torch.tensor(KNOTS, dtype=at.dtype, device=at.device).expand(len(at), -1))
     top = torch.maximum(bottom, top)
     ends = torch.cat(points, 1).clamp(bottom[:, None], top[:, None]).sort(1).values
-    nodes, weights = (torch.tensor(t, dtype=at.dtype, device=at.device) for t in _rule())
+    nodes, weights = gauss_legendre(NODES, at)
     length, order = ends.diff(dim=1).sort(1, descending=True)
     there = max(1, int((length > 0).sum(1).max())) if len(length) else 1  # most pieces lie outside the limits
     half = length[:, :there, None] / 2
     y = ends.gather(1, order)[:, :there, None] + half * (1 + nodes)
     return y.flatten(1), (half * weights).flatten(1)
-
-
-@lru_cache
-def _rule() -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights of Gauss and Legendre."""
-    return np.polynomial.legendre.leggauss(NODES)

@@ -10,13 +10,15 @@ given as everywhere: ``data`` (n, d) with NaN for missing, ``noise`` as variance
 """
 
 from .axes import axis_title, explain, new_axes, opacity
-from .calibrating import calibration, misfit, pit
+from .calibrating import calibration
 from .components import ellipses
 from .conditionals import conditional_1d, conditional_map
 from .convolving import noisy_density
 from .denoising import denoised
 from .densities import density_2d, enclosing_levels, marginal_1d
+from .misfitting import misfit
 from .photometry import colour_magnitude
+from .probabilities import pit
 from .skymap import sky
 from .training import history
 from .triangle import corner

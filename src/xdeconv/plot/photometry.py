@@ -31,19 +31,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLOURS = ("bp_rp", "g_rp", "bp_g", "b_v", "g_r", "g_i", "bt_vt", "j_k")
-MAGNITUDES = (
-    "phot_g_mean_mag",
-    "mg",
-    "m_g",
-    "absolute_magnitude",
-    "absmag",
-    "g_mag",
-    "gmag",
-    "gmag",
-    "vt_mag",
-    "vmag",
-    "hp_mag",
-)
+MAGNITUDES = ("phot_g_mean_mag", "mg", "m_g", "absolute_magnitude", "absmag", "g_mag", "gmag", "vt_mag", "vmag",
+              "hp_mag")  # fmt: skip
 DEEPEST = 1e3  # from the highest density to the lowest that is shown
 CONTOURS = (0.1, 0.3, 0.5, 0.7, 0.9)
 

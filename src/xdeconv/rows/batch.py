@@ -177,11 +177,32 @@ class Batch:
         one_noise = self.noise is None or self.noise.shape[1] == 1
         return one_noise and not self.missing and self.projection is None
 
+    def weights(self, device: torch.device | str | None = None) -> Tensor:
+        """Weight of each row, 1 where none is given.
+
+        Parameters
+        ----------
+        device : torch.device or str, optional
+            Where they are wanted; by default where the rows are.
+
+        Returns
+        -------
+        torch.Tensor (n,)
+            In float64.
+        """
+        if self.weight is None:
+            return torch.ones(self.n, dtype=torch.float64, device=device or self.device)
+        return self.weight.double().to(device)
+
     def total_weight(self) -> Tensor:
         """Sum of row weights, float64, on the device."""
         if self.weight is None:
             return torch.tensor(float(self.n), dtype=torch.float64, device=self.device)
         return self.weight.sum(dtype=torch.float64)
+
+    def mean_weight(self) -> float:
+        """Mean weight of a row: what one nat counts in a sum over rows, whose weights may have any unit."""
+        return float(self.total_weight()) / max(self.n, 1)
 
     def variances(self) -> Tensor:
         """Variances of the noise (p, n or 1); zero where there is none."""

@@ -1,4 +1,4 @@
-"""Checks of arrays that users hand over: every error names the row, column or shape, and what to do."""
+"""Checks of arrays and counts that users hand over: every error names the row, column or shape, and what to do."""
 
 from __future__ import annotations
 
@@ -43,6 +43,21 @@ def _of_pandas(values: Any, name: str) -> Array:
     if plain.dtype.kind in "iuMm":
         return tabular.exact_floats(plain, name)
     return values.to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def whole_number(value: Any, name: str, least: int) -> int:
+    """A whole number of at least ``least``.
+
+    >>> whole_number(3, "restarts", 1)
+    3
+    >>> whole_number(True, "restarts", 1)
+    Traceback (most recent call last):
+    ...
+    ValueError: restarts must be a whole number of at least 1, got True
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    return int(value)
 
 
 def named(labels: Any, a: int) -> str:
@@ -114,7 +129,7 @@ def _covariances(S: Array, observed: Array) -> Array:
     S = np.where(pairs, S, 0.0)
     size = np.abs(S).max(axis=(1, 2), keepdims=True, initial=0.0)
     _refuse(np.abs(S - S.transpose(0, 2, 1)) > 1e-6 * size, S, "noise", "not symmetric")
-    refuse_indefinite(S, "noise")
+    refuse_indefinite(S)
     a, b = np.tril_indices(p)
     return S[:, a, b]
 
@@ -125,18 +140,18 @@ def _needed(S: Array, observed: Array) -> Array:
     return observed if len(S) == n and n > 0 else np.asarray(observed.any(axis=0, keepdims=True))
 
 
-def refuse_indefinite(S: Array, name: str, relative: float = 1e-8) -> None:
-    """Refuse symmetric matrices (n, p, p) with an eigenvalue below -relative times the largest; zero is fine."""
+def refuse_indefinite(S: Array) -> None:
+    """Refuse noise (n, p, p) with an eigenvalue below -1e-8 times the largest; zero is fine."""
     diagonal = np.einsum("naa->na", S)
-    _refuse(diagonal < 0, diagonal, name, "negative on the diagonal")
-    slack = relative * diagonal.max(axis=1, initial=0.0) + np.finfo(float).tiny
+    _refuse(diagonal < 0, diagonal, "noise", "negative on the diagonal")
+    slack = 1e-8 * diagonal.max(axis=1, initial=0.0) + np.finfo(float).tiny
     shifted = torch.from_numpy(S + slack[:, None, None] * np.eye(S.shape[1]))
     suspects = torch.linalg.cholesky_ex(shifted).info.nonzero()[:, 0].numpy()
     if len(suspects):
         i = suspects[0]
         least = np.linalg.eigvalsh(S[i])[0]
         raise ValueError(
-            f"{name} of row {i} is not positive semi-definite (least eigenvalue {least:.3g}; "
+            f"noise of row {i} is not positive semi-definite (least eigenvalue {least:.3g}; "
             f"{len(suspects)} such rows): check its correlations"
         )
 

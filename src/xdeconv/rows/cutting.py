@@ -12,8 +12,8 @@ from .batch import Batch, concatenate
 from .thinning import within
 
 
-def permutation(n: int, seed: int, epoch: int) -> Tensor:
-    """A random order of rows, the same for the same seed and epoch.
+def permutation(n: int, seed: int, epoch: int, device: torch.device | str = "cpu") -> Tensor:
+    """A random order of rows, the same for the same seed and epoch; each kind of device has its own.
 
     Parameters
     ----------
@@ -21,14 +21,16 @@ def permutation(n: int, seed: int, epoch: int) -> Tensor:
         How many rows.
     seed, epoch : int
         What it depends on.
+    device : torch.device or str, default "cpu"
+        Where it is drawn.
 
     Returns
     -------
     torch.Tensor (n,)
         Their places.
     """
-    generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % (1 << 63))
-    return torch.randperm(n, generator=generator)
+    generator = torch.Generator(device).manual_seed((seed * 1_000_003 + epoch) % (1 << 63))
+    return torch.randperm(n, generator=generator, device=device)
 
 
 def mixed(pools: Iterator[list[Batch]], size: int, shuffled: Callable[[Batch, int], Batch]) -> Iterator[Batch]:

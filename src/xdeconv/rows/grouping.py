@@ -66,12 +66,12 @@ class Grouping:
         if self.edges:
             return np.where(np.isnan(values), len(self.edges) + 1, np.searchsorted(self.edges, values, "right"))
         places = {value: number for number, value in enumerate(self.values)}
-        found = np.array([places.get(value, -1) for value in _plain(values)], dtype=np.int64)
-        if len(found) and found.min() < 0:
-            row = int(np.flatnonzero(found < 0)[0])
+        index = np.array([places.get(value, -1) for value in _plain(values)], dtype=np.int64)
+        if len(index) and index.min() < 0:
+            row = int(np.flatnonzero(index < 0)[0])
             known = ", ".join(str(value) for value in self.values[:8])
             raise ValueError(f"row {row} has {self.name} = {values[row]!r}, and the groups are of {known}")
-        return found
+        return index
 
     def as_json(self) -> dict[str, Any]:
         """What a file keeps."""

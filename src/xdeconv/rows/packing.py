@@ -40,7 +40,7 @@ class Layout:
     @classmethod
     def of(cls, batch: Batch, rounded: bool = False) -> Layout:
         """The most compact exact layout of a batch, or the rounded one."""
-        if any(part is not None for part in (batch.projection, batch.log_prior, batch.background, batch.group)):
+        if not packable(batch):
             raise ValueError("rows with projections, log-priors, a background or groups have no compact form")
         own = batch.noise is not None and not _one_for_all(batch)
         lines = len(batch.noise) if own and batch.noise is not None else 0
@@ -98,6 +98,11 @@ class Chunk:
         noise = _noise(self.layout, views) if self.layout.lines else shared
         weight = views["weight"][0] if self.layout.weighted else None
         return Batch(views["x"], noise, weight=weight, scale=scale, missing=self.layout.missing)
+
+
+def packable(batch: Batch) -> bool:
+    """Whether rows have a compact form: x, noise and weights, and nothing else."""
+    return all(part is None for part in (batch.projection, batch.log_prior, batch.background, batch.group))
 
 
 def pack(batch: Batch, rounded: bool = False) -> Chunk:

@@ -16,7 +16,7 @@ from ..system.ranks import made_by_first
 from .batch import Batch, concatenate
 from .cutting import mixed, permutation
 from .data import ArraySource, Source, StandardizedSource
-from .packing import Chunk, common, pack, row_bytes
+from .packing import Chunk, common, pack, packable, row_bytes
 from .prefetch import overlapped
 
 Cache = Literal["device", "host", "none"]
@@ -88,9 +88,9 @@ class ResidentSource(Source):
         parts = []
         for i, batch in zip(order, self._unpacked([self.chunks[i] for i in order], (0, 1)), strict=True):
             wanted = min(batch.n, round(share * batch.n) + 1)
-            parts.append(batch.rows(self._order(batch.n, seed, i)[:wanted]))
+            parts.append(batch.rows(permutation(batch.n, seed, i, self.device)[:wanted]))
         whole = self._alike(concatenate(parts))
-        return whole.rows(self._order(whole.n, seed, -4)[:size])
+        return whole.rows(permutation(whole.n, seed, -4, self.device)[:size])
 
     def _apart(self, share: tuple[int, int]) -> Iterator[Batch]:
         """Chunk by chunk, the rows that miss nothing and those that do in batches of their own."""
@@ -119,17 +119,13 @@ class ResidentSource(Source):
         together = max(1, MIXED_ROWS // max(chunk.rows for chunk in self.chunks))
 
         def shuffled(pool: Batch, turn: int) -> Batch:
-            return self._alike(pool).rows(self._order(pool.n, self.seed + 7919 * (turn + 1), epoch))
+            return self._alike(pool).rows(permutation(pool.n, self.seed + 7919 * (turn + 1), epoch, self.device))
 
         return mixed(iter(lambda: list(islice(batches, together)), []), size, shuffled)
 
     def _alike(self, batch: Batch) -> Batch:
         """Batches of one kind, whether these rows miss anything or not: a recorded step fits them all."""
         return replace(batch, missing=any(chunk.layout.missing for chunk in self.chunks))
-
-    def _order(self, n: int, seed: int, epoch: int) -> Tensor:
-        generator = torch.Generator(self.device).manual_seed((seed * 1_000_003 + epoch) % (1 << 63))
-        return torch.randperm(n, generator=generator, device=self.device)
 
 
 def hold(
@@ -203,7 +199,7 @@ def placed(source: Source, place: Place) -> tuple[Source, str]:
     """A source in a fit's coordinates, kept where its size or the user says; and a line about that, if it matters."""
     where = (place.shift, place.scale, place.device, place.dtype)
     if isinstance(source, ArraySource):
-        if place.device.type == "cpu" or not _plain(source.batch) or (place.cache is None and _small(source)):
+        if place.device.type == "cpu" or not packable(source.batch) or (place.cache is None and _small(source)):
             return source.standardized(*where), ""
         stream: Source = StandardizedSource(source, *where)
     else:
@@ -241,10 +237,6 @@ def describe(held: ResidentSource, where: str, rounded: bool) -> str:
     place = "on the GPU" if where == "device" else "in host memory"
     size = f"{held.resident_bytes / GIB:.2f} GiB, {held.resident_bytes / max(rows, 1):.0f} bytes per row"
     return f"{rows:,} rows are kept {place}: {size}, {form}"
-
-
-def _plain(batch: Batch) -> bool:
-    return batch.projection is None and batch.log_prior is None and batch.background is None and batch.group is None
 
 
 def _small(source: ArraySource) -> bool:

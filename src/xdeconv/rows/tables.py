@@ -314,12 +314,3 @@ def _factor(given: str, wanted: str, power: int, what: str) -> float:
         return float(_unit(given).to(_unit(wanted) ** power))
     except ValueError as problem:
         raise ValueError(f"{what} is in {given!r}, which is not the square of {wanted!r}") from problem
-
-
-def refuse_other_units(X: Any, labels: Sequence[str] | None, wanted: Sequence[str] | None) -> None:
-    """Refuse a table whose columns are in other units than those wanted."""
-    given = column_units(X)
-    for a, (theirs, ours) in enumerate(zip(given or (), wanted or (), strict=False)):
-        if theirs and ours and units.tidy(ours) != theirs:
-            name = labels[a] if labels else f"column {a}"
-            raise ValueError(f"{name} is in {theirs!r} in the table and in {ours!r} in the mixture: convert the table")

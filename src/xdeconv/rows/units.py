@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 _FAMILIES: tuple[dict[str, float], ...] = (
     {"deg": 1.0, "degree": 1.0, "arcmin": 1 / 60, "arcsec": 1 / 3600, "mas": 1 / 3.6e6, "uas": 1 / 3.6e9,
@@ -39,7 +40,7 @@ def tidy(unit: str) -> str:
 
 
 def factor(given: str, wanted: str, what: str) -> float:
-    """The number that turns a value in ``found`` into one in ``wanted``."""
+    """The number that turns a value in ``given`` into one in ``wanted``."""
     a, b = tidy(given), tidy(wanted)
     if a == b:
         return 1.0
@@ -47,6 +48,14 @@ def factor(given: str, wanted: str, what: str) -> float:
         if a in family and b in family:
             return family[a] / family[b]
     return _by_astropy(a, b, what)
+
+
+def refuse_others(given: Sequence[str] | None, wanted: Sequence[str] | None, labels: Sequence[str] | None) -> None:
+    """Refuse a table whose columns, by their ``labels`` or numbers, are in other units than those of a mixture."""
+    for a, (theirs, ours) in enumerate(zip(given or (), wanted or (), strict=False)):
+        if theirs and ours and tidy(ours) != theirs:
+            name = labels[a] if labels else f"column {a}"
+            raise ValueError(f"{name} is in {theirs!r} in the table and in {ours!r} in the mixture: convert the table")
 
 
 def _by_astropy(a: str, b: str, what: str) -> float:

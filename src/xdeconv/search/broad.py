@@ -31,14 +31,14 @@ import torch
 
 from .. import kernels
 from ..kernels.options import DEFAULT, Options
-from ..kernels.parameters import Parameters
+from ..kernels.parameters import Parameters, apart, stacked
 from ..rows.batch import Batch
 from ..system.progress import tell
 from ..system.threads import each
 from .aim import ANY, Aim
 from .contest import heat
 from .crossing import alike, crossings
-from .moves import Found, Moves, applied
+from .moves import Moves, Outcome, applied
 from .passes import Climb
 from .pool import Pool
 from .single import agree
@@ -88,7 +88,7 @@ def explore_broadly(
     rng: np.random.Generator,
     aim: Aim = ANY,
     options: Options = DEFAULT,
-) -> Found:
+) -> Outcome:
     """The best mixture that moves of one component at a time, and crossings of what they lead to, end at.
 
     Parameters
@@ -110,7 +110,7 @@ def explore_broadly(
 
     Returns
     -------
-    Found
+    Outcome
     """
     rows, part = _some(pool, ROWS, rng, aim)
     start = starts(rows)
@@ -119,8 +119,8 @@ def explore_broadly(
     if best is None or not agree(best.climb.parameters, rows, part, options):
         best = _Broad(rows, moves, rng, part, options).best(begun)
     if best is None:
-        return Found(begun[0], 0, 0.0, sound=bool(np.isfinite(total_log_prob(begun[0], rows, part, options))))
-    return Found(best.climb.parameters, best.moved, (best.climb.value - best.began) / float(rows.total_weight()))
+        return Outcome(begun[0], 0, 0.0, sound=bool(np.isfinite(total_log_prob(begun[0], rows, part, options))))
+    return Outcome(best.climb.parameters, best.moved, (best.climb.value - best.began) / float(rows.total_weight()))
 
 
 class Way(NamedTuple):
@@ -160,12 +160,7 @@ class _Broad:
 
     def _same(self, climb: Climb, value: float) -> bool:
         """Whether a climb has come as high, but for what is left to gain."""
-        return climb.value > value - SAME * self._nat
-
-    @property
-    def _nat(self) -> float:
-        """What a nat is in the unit of weights, which may be any."""
-        return float(self.batch.total_weight()) / self.batch.n
+        return climb.value > value - SAME * self.batch.mean_weight()
 
     def parents(self, starts: list[Parameters]) -> list[Way]:
         """Where searches of little care end, each from a start of its own and on a sample of its own, best first."""
@@ -199,7 +194,7 @@ class _Broad:
         if not made:
             return None
         passes, racing = CROSSED
-        return self._gaining(heat(_stacked(made), self._grouped(self.batch), passes, racing, self.aim), best)
+        return self._gaining(heat(stacked(made), self._grouped(self.batch), passes, racing, self.aim), best)
 
     def jumped(self, best: Climb) -> Climb | None:
         """Where climbs end that begin with one component smaller and elsewhere, if it gains."""
@@ -228,11 +223,11 @@ class _Broad:
 
     def _gaining(self, trials: Parameters, best: Climb) -> Climb | None:
         """The best of the trials (g, k, ...), if it gains."""
-        return self._raced([self._climb(Parameters(*trial)) for trial in zip(*trials, strict=True)], best)
+        return self._raced([self._climb(trial) for trial in apart(trials)], best)
 
     def _raced(self, climbs: list[Climb], best: Climb, pace: tuple[int, float] = QUICK) -> Climb | None:
         """The best of the climbs that are the first to arrive higher, each as long as it may still do so."""
-        least, (looks, catch_up) = best.value + GAIN * self._nat, pace
+        least, (looks, catch_up) = best.value + GAIN * self.batch.mean_weight(), pace
         arrived: list[Climb] = []
         for _ in range(looks):
             climbs = [c for c in climbs if _sound(c) and not alike(c.parameters, best.parameters)]
@@ -259,15 +254,15 @@ class _Broad:
         """Whole mixtures (g, k, ...), each with one component split and another freed."""
         moves, k = self.moves, parameters.k
         pool = Pool.of(parameters, self._grouped(self.batch), self.aim, self.options)
-        effort = Effort(moves.screening, moves.screen_rows, 0, self.aim.in_trial())
+        effort = Effort(moves.screening, moves.screen_rows, 0, self.aim)
         merges = try_merges(pool.near_pairs(moves.pairs), parameters, pool, effort, self.rng)
         freed = sorted(merges + removals(parameters, pool), key=lambda change: -change.gain)[:FREED]
         ways = ways_to_split(parameters, pool.near([(c,) for c in range(k)]), self.rng)
         ways = Parameters(*(part.flatten(0, 1) for part in ways))
-        ways = self.aim.in_trial().begun(ways, parameters.covariances)
+        ways = effort.aim.begun(ways, parameters.covariances)
         splits = [Change((at // WAYS,), Parameters(*(part[at] for part in ways)), 0.0) for at in range(k * WAYS)]
         made = [applied(parameters, [(s, f)]) for s in splits for f in freed if s.old[0] not in f.old]
-        return _stacked(made)
+        return stacked(made)
 
     def _grouped(self, batch: Batch) -> kernels.RowsForGroups:
         return kernels.for_groups(batch, batch.d, self.options)
@@ -291,10 +286,6 @@ def _hopeful(now: Climb, before: Climb, least: float, catch_up: float) -> bool:
     """Whether a climb may still come so high."""
     gained = max(now.value - before.value, 0.0)
     return not now.arrived and now.value + catch_up * gained > least
-
-
-def _stacked(trials: Sequence[Parameters]) -> Parameters:
-    return Parameters(*(torch.stack(part) for part in zip(*trials, strict=True)))
 
 
 def _some(batch: Batch, most: int, rng: np.random.Generator, aim: Aim) -> tuple[Batch, Aim]:

@@ -17,7 +17,7 @@ from torch import Tensor
 from .. import kernels
 from ..kernels import Groups
 from ..kernels.options import DEFAULT, Options
-from ..kernels.parameters import Parameters
+from ..kernels.parameters import Parameters, apart, stacked
 from ..rows.batch import Batch
 from .aim import ANY, Aim
 from .sums import group_sums
@@ -65,8 +65,7 @@ def contest(
         At most three.
     """
     count = int(np.clip(PAIRS // max(1, batch.n * k), fewest, MOST_STARTS))
-    parts = zip(*(start(number) for number in range(count)), strict=True)
-    parameters = Parameters(*(torch.stack(tensors) for tensors in parts))
+    parameters = stacked([start(number) for number in range(count)])
     rows = kernels.for_groups(batch, parameters.d, options)
     nothing = torch.full((count,), -torch.inf, dtype=torch.float64)
     field = _Field(parameters, nothing, -nothing)
@@ -75,7 +74,7 @@ def contest(
             if not field.decided(rows.batch):
                 field = _look(field, rows, aim)
         field = field.pick(torch.arange(min(most, len(field.value))))
-    return [Parameters(*tensors) for tensors in zip(*field.parameters, strict=True)]
+    return apart(field.parameters)
 
 
 class _Field(NamedTuple):
@@ -87,16 +86,11 @@ class _Field(NamedTuple):
 
     def decided(self, batch: Batch) -> bool:
         """Whether one is left that has come so far that a search can begin."""
-        return len(self.value) == 1 and float(self.gained[0]) < ARRIVED * _nat(batch)
+        return len(self.value) == 1 and float(self.gained[0]) < ARRIVED * batch.mean_weight()
 
     def pick(self, some: Tensor) -> _Field:
         """Some of them."""
         return _Field(self.parameters.pick(some), self.value[some], self.gained[some])
-
-
-def _nat(batch: Batch) -> float:
-    """What a nat is in the unit of weights, which may be any."""
-    return float(batch.total_weight()) / batch.n
 
 
 def _look(field: _Field, rows: kernels.RowsForGroups, aim: Aim) -> _Field:
@@ -113,7 +107,7 @@ def _look(field: _Field, rows: kernels.RowsForGroups, aim: Aim) -> _Field:
     now = _Field(parameters, value, (value - field.value).nan_to_num(0.0)).pick(
         value.argsort(descending=True, stable=True)
     )
-    return now.pick(_running(now, _nat(rows.batch)).nonzero()[:, 0])
+    return now.pick(_running(now, rows.batch.mean_weight()).nonzero()[:, 0])
 
 
 def _running(field: _Field, nat: float) -> Tensor:
@@ -146,14 +140,14 @@ def heat(parameters: Parameters, rows: kernels.RowsForGroups, passes: int, most:
     loglik = last.loglik + aim.log_density(parameters)
     value = torch.where(loglik.isfinite(), loglik, -torch.inf)
     value, best = value.sort(descending=True, stable=True)
-    unlike = value.diff(prepend=value.new_full((1,), torch.inf)).abs() > SAME * total / rows.batch.n
+    unlike = value.diff(prepend=value.new_full((1,), torch.inf)).abs() > SAME * rows.batch.mean_weight()
     return parameters.pick(best[unlike][:most])
 
 
 def _all_rows(batch: Batch, parameters: Parameters) -> Groups:
     """Every row in each of some groups, with nothing behind it, or the background that its weights leave."""
     n, times = batch.n, len(parameters.means)
-    weight = torch.ones(n, dtype=torch.float64) if batch.weight is None else batch.weight.double().cpu()
+    weight = batch.weights("cpu")
     behind: Tensor = torch.full((times * n,), -torch.inf, dtype=torch.float64)
     if batch.background is not None:
         left = (1 - parameters.log_weights.double().exp().sum(1)).clamp(min=0.0).log().cpu()

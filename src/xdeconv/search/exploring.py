@@ -24,7 +24,7 @@ from ..system.threads import each
 from .aim import ANY, Aim
 from .broad import explore_broadly, fits
 from .contest import contest
-from .moves import Found, Moves, Search
+from .moves import Moves, Outcome, Search
 from .passes import em_passes
 from .pruning import joined, pruned
 from .single import agree, worth_single
@@ -43,7 +43,7 @@ SAME = 1.0  # nats: searches whose results are no further apart have ended at th
 T = TypeVar("T")
 Starts = Callable[[Batch], Callable[[int], Parameters]]
 """Makes mixtures for some rows; a number tells one start from another."""
-Task = Callable[[np.random.Generator], Found]
+Task = Callable[[np.random.Generator], Outcome]
 
 
 def explore(
@@ -54,7 +54,7 @@ def explore(
     rng: np.random.Generator,
     aim: Aim = ANY,
     options: Options = DEFAULT,
-) -> Found:
+) -> Outcome:
     """The best mixture found from ``moves.starts`` starts; fewer where all would see the same rows."""
     if fits(pool, k):
         return explore_broadly(starts, pool, k, moves, rng, aim, options)
@@ -67,7 +67,7 @@ def explore(
     return _recombined(there, begun, k, moves, rng)
 
 
-def _recombined(there: _Rows, generation: list[Parameters], k: int, moves: Moves, rng: np.random.Generator) -> Found:
+def _recombined(there: _Rows, generation: list[Parameters], k: int, moves: Moves, rng: np.random.Generator) -> Outcome:
     """What comes of some starts: each is searched from, then pairs become one until one is left."""
     tasks = [partial(_parent, there, begun, number, moves) for number, begun in enumerate(generation)]
     results = _sound(there.side_by_side(tasks, k, rng))
@@ -84,7 +84,7 @@ def _recombined(there: _Rows, generation: list[Parameters], k: int, moves: Moves
     return _and_before(Search(there.pool, moves, rng, there.aim, there.options).run(last), [best])
 
 
-def _sound(results: list[Found]) -> list[Found]:
+def _sound(results: list[Outcome]) -> list[Outcome]:
     """Those that can be judged, or one."""
     return [one for one in results if one.sound] or results[:1]
 
@@ -121,7 +121,7 @@ class _Rows:
         """The same in float32."""
         return replace(self, pool=self.pool.to(dtype=torch.float32))
 
-    def side_by_side(self, tasks: Sequence[Task], k: int, rng: np.random.Generator) -> list[Found]:
+    def side_by_side(self, tasks: Sequence[Task], k: int, rng: np.random.Generator) -> list[Outcome]:
         """What all tasks find, each with random numbers of its own."""
         return self.each([partial(task, own) for task, own in zip(tasks, rng.spawn(len(tasks)), strict=True)], k)
 
@@ -145,21 +145,23 @@ def _start(there: _Rows, starts: Starts, number: int) -> Parameters:
     return em_passes(starts(rows)(number), rows, FIRST_PASSES, aim, there.options)
 
 
-def _parent(there: _Rows, begun: Parameters, number: int, moves: Moves, rng: np.random.Generator) -> Found:
+def _parent(there: _Rows, begun: Parameters, number: int, moves: Moves, rng: np.random.Generator) -> Outcome:
     """What a search from one start finds on rows of its own."""
     tell(f"searching from start {number + 1}")
     rows, aim = there.part(number)
     return Search(rows, moves, rng, aim, there.options).run(begun)
 
 
-def _child(there: _Rows, parents: list[Found], k: int, number: int, moves: Moves, rng: np.random.Generator) -> Found:
+def _child(
+    there: _Rows, parents: list[Outcome], k: int, number: int, moves: Moves, rng: np.random.Generator
+) -> Outcome:
     """One mixture of k components from two, or the better of them where that is better or both are the same."""
     if len(parents) == 1:
         return parents[0]
     rows, aim = there.part(number)
     both = [em_passes(one.parameters, rows, JOIN_PASSES, aim, there.options) for one in parents]
     values = [_finite(total_log_prob(one, rows, aim, there.options)) for one in both]
-    if abs(values[0] - values[1]) < SAME * float(rows.total_weight()) / rows.n:
+    if abs(values[0] - values[1]) < SAME * rows.mean_weight():
         return _and_before(replace(parents[0], parameters=both[int(np.argmax(values))]), parents[1:])
     begun = em_passes(joined([one.parameters for one in parents]), rows, JOIN_PASSES, aim, there.options)
     begun = em_passes(pruned(begun, k, rows, aim, there.options), rows, JOIN_PASSES, aim, there.options)
@@ -169,7 +171,7 @@ def _child(there: _Rows, parents: list[Found], k: int, number: int, moves: Moves
     return _and_before(Search(rows, few, rng, aim, there.options).run(best), parents)
 
 
-def _and_before(best: Found, earlier: list[Found]) -> Found:
+def _and_before(best: Outcome, earlier: list[Outcome]) -> Outcome:
     """What was found, with the moves that led to what it was found from."""
     return replace(best, moved=best.moved + sum(one.moved for one in earlier))
 

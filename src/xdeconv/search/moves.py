@@ -91,7 +91,7 @@ class Moves:
 
 
 @dataclass(frozen=True)
-class Found:
+class Outcome:
     """What a search found: the parameters after it, how many moves it made, and the gain in mean log-likelihood.
 
     It is sound unless the pool's likelihood is not finite: then no move can be judged.
@@ -102,7 +102,7 @@ class Found:
     gain: float
     sound: bool = True
 
-    def on(self, device: torch.device | str) -> Found:
+    def on(self, device: torch.device | str) -> Outcome:
         """The same on another device."""
         return replace(self, parameters=self.parameters.to(device))
 
@@ -121,12 +121,12 @@ class Search:
     barren: set[int] = field(default_factory=set)
     rows: kernels.RowsForGroups = field(init=False)
 
-    def run(self, parameters: Parameters) -> Found:
+    def run(self, parameters: Parameters) -> Outcome:
         """Sweep until no move gains, a fresh look at every component included."""
         self.rows = kernels.for_groups(self.batch, parameters.d, self.options)
         pool = self._pool(parameters)
         if not np.isfinite(pool.loglik):
-            return Found(parameters, 0, 0.0, sound=False)
+            return Outcome(parameters, 0, 0.0, sound=False)
         first = value = self._value(parameters, pool)
         moved = 0
         for sweep in range(self._sweeps()):
@@ -149,7 +149,7 @@ class Search:
                 self.barren |= {split.old[0] for split, _ in chosen}
                 if len(self.barren) >= len(parameters[0]):
                     break
-        return Found(parameters, moved, (value - first) / self._weight())
+        return Outcome(parameters, moved, (value - first) / self._weight())
 
     def _pool(self, parameters: Parameters) -> Pool:
         return Pool.of(parameters, self.rows, self.aim, self.options)
@@ -176,9 +176,8 @@ class Search:
     def _least(self, parameters: Parameters) -> float:
         """What a move must add to the pool's log-likelihood: no less than the best of all trials gains by chance."""
         d = parameters.d
-        each = self._weight() / max(self.batch.n, 1)  # weights may have any unit
         chance = gain_by_chance(1 + d + self.aim.covariance.of_one(d), WAYS * parameters.k)
-        return max(self.moves.gain * self._weight(), each * chance)
+        return max(self.moves.gain * self._weight(), self.batch.mean_weight() * chance)
 
     def _weight(self) -> float:
         return float(self.batch.total_weight())
@@ -214,12 +213,12 @@ def gain_by_chance(numbers: float, trials: int) -> float:
 def _neighbours(parameters: Parameters, components: list[int], each: int) -> list[int]:
     """The nearest components of some, by Mahalanobis distance in the pooled covariance of each pair."""
     _, means, V = (t.numpy() for t in parameters)
-    found = []
+    near = []
     for c in components:
         away = means - means[c]
         distance = np.einsum("kd,kd->k", away, np.linalg.solve(V + V[c], away[..., None])[..., 0])
-        found += np.argsort(distance)[1 : each + 1].tolist()
-    return found
+        near += np.argsort(distance)[1 : each + 1].tolist()
+    return near
 
 
 def _candidates(parameters: Parameters, pool: Pool, moves: Moves) -> tuple[list[tuple[int, ...]], list[int]]:

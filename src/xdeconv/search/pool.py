@@ -48,7 +48,7 @@ class Pool:
     ) -> Pool:
         """What a mixture makes of rows, in chunks: the densities of all pairs are never held together."""
         batch, k = rows.batch, parameters.k
-        weight = torch.ones(batch.n, dtype=torch.float64) if batch.weight is None else batch.weight.double().cpu()
+        weight = batch.weights("cpu")
         device = batch.device.type
         size = max(1, CHUNK_PAIRS[device] // k)
         parts = range(0, batch.n, size)
@@ -87,8 +87,8 @@ class Pool:
 
     def near(self, touched: Sequence[tuple[int, ...]]) -> Neighbourhoods:
         """For each set of components, the rows that it matters for, and the density that all others give them."""
-        found = self.shares.together(touched)
-        index, had, starts = (torch.from_numpy(part) for part in found)
+        together = self.shares.together(touched)
+        index, had, starts = (torch.from_numpy(part) for part in together)
         density = self.log_prob[index]
         rest = (1 - had).clamp(min=1e-30).log()
         groups = Groups(index, starts, density + rest, self.weight[index])

@@ -97,12 +97,15 @@ def without(parameters: Parameters, chosen: list[Change]) -> Parameters:
     """The parameters with changes made that each free a component."""
     gone = [c for change in chosen for c in change.old]
     keep = [c for c in range(parameters.k) if c not in gone]
-    parts = [parameters.pick(keep), *(change.new for change in chosen)]
-    log_weights, means, covariances = (torch.cat(t) for t in zip(*parts, strict=True))
-    return Parameters(shared(log_weights, [parameters]), means, covariances)
+    return _as_one([parameters.pick(keep), *(change.new for change in chosen)], [parameters])
 
 
 def joined(several: list[Parameters]) -> Parameters:
     """One mixture of the components of several, each with its share."""
-    log_weights, means, covariances = (torch.cat(t) for t in zip(*several, strict=True))
-    return Parameters(shared(log_weights, several), means, covariances)
+    return _as_one(several, several)
+
+
+def _as_one(parts: list[Parameters], made_of: list[Parameters]) -> Parameters:
+    """One mixture of the components of some parts, with the weight that mixtures leave beside a background."""
+    log_weights, means, covariances = (torch.cat(t) for t in zip(*parts, strict=True))
+    return Parameters(shared(log_weights, made_of), means, covariances)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..kernels import Groups
-from ..kernels.parameters import Parameters
+from ..kernels.parameters import Parameters, stacked
 from .aim import ANY
 from .halves import half_shifts
 from .pool import Neighbourhoods
@@ -27,7 +27,7 @@ def ways_to_split(parts: Parameters, near: Neighbourhoods, rng: np.random.Genera
     ways.append(_two(log_weights, 0.5, (means, means), (0.2 * V, 1.8 * V)))
     for _ in range(2):
         ways.append(_two(log_weights, 0.2, (seen_from_a_row(means, V, near, rng), means), (0.1 * V, V)))
-    return Parameters(*(torch.stack(t, dim=1) for t in zip(*ways, strict=True)))
+    return stacked(ways, dim=1)
 
 
 def _two(log_weight: Tensor, share: float, means: tuple[Tensor, Tensor], V: tuple[Tensor, Tensor]) -> Parameters:

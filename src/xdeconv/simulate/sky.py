@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-SUN_RADIUS, SUN_HEIGHT = (
-    8.18,
-    0.02,
-)  # kpc from the Galactic centre (GRAVITY 2019), above the plane (Bennett & Bovy 2019)
+# kpc from the Galactic centre (GRAVITY 2019), and above the plane (Bennett & Bovy 2019)
+SUN_RADIUS, SUN_HEIGHT = 8.18, 0.02
 SUN_MOTION = (11.1, 12.24, 7.25)  # km/s towards l = 0, l = 90 and b = 90 (Schonrich, Binney & Dehnen 2010)
 CIRCULAR_SPEED, CORE = 234.0, 0.6  # km/s, flat beyond a core in kpc (Sgr A*'s proper motion, Reid & Brunthaler 2020)
 

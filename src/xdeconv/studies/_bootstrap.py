@@ -11,15 +11,14 @@ import numpy as np
 import torch
 from scipy.stats import norm
 
-from ..fitting._fit import NumericalTrouble, fit
+from ..fitting._fit import fit
 from ..fitting.beside.background import as_background
-from ..fitting.choosing.trials import Show
-from ..fitting.history import Epoch
-from ..fitting.progress import describe_epoch
+from ..fitting.one_of_many import Show, one_of_many
 from ..kernels.sight import NOISES, sight_of
 from ..methods import EM
 from ..mixture._mixture import Mixture, refuse_no_mixture
 from ..mixture.coordinates import Coordinate
+from ..rows.checks import whole_number
 from ..rows.data import ArraySource
 from .bands import LEVELS, Band, checked_grid, checked_levels
 from .fitted_rows import fitted_fixed, fitted_rows
@@ -249,8 +248,7 @@ def bootstrap(
     refused = [name for name in OWN if name in options]
     if refused:
         raise ValueError(f"a bootstrap makes many fits that start from mixture: {', '.join(refused)} cannot be given")
-    if isinstance(draws, bool) or not isinstance(draws, (int, np.integer)) or draws < 1:
-        raise ValueError(f"draws must be a whole number of at least 1, got {draws!r}")
+    draws = whole_number(draws, "draws", 1)
     given = {"noise": noise, "error": error, "projection": projection, "weight": weight, "log_prior": log_prior}
     source = fitted_rows(data, mixture, {**given, "label": label}).load()
     background = options.pop("background", None)
@@ -270,30 +268,18 @@ def bootstrap(
             log.warning("interrupted with %d of %d draws done", len(mixtures), draws)
             if not mixtures:
                 raise
-    found = Bootstrap(mixture, tuple(mixtures), len(mixtures) < draws, short)
-    for note in found.notes:
+    refits = Bootstrap(mixture, tuple(mixtures), len(mixtures) < draws, short)
+    for note in refits.notes:
         log.warning(note)
-    return found
+    return refits
 
 
 def _draw(
     source: ArraySource, mixture: Mixture, seed: int, draw: int, show: Show, options: Mapping[str, Any]
 ) -> tuple[Mixture, bool]:
     """One refit, matched, and whether it has converged."""
-    name, user = f"draw {draw + 1}", options.get("callback")
-
-    def callback(record: Epoch) -> None:
-        show(f"{name}: {describe_epoch(record)}", 0)
-        if user is not None:
-            user(record)
-
-    rows = resampled(source, seed, draw)
-    try:
-        result = fit(rows, mixture=mixture, **{"seed": seed, **options, "callback": callback, "verbose": False})
-    except NumericalTrouble as trouble:
-        raise NumericalTrouble(f"{name}: {trouble}") from trouble
-    if result.interrupted:
-        raise KeyboardInterrupt
+    name, rows = f"draw {draw + 1}", resampled(source, seed, draw)
+    result = one_of_many(fit, name, show, rows, **{"mixture": mixture, "seed": seed, **options})
     show(f"{name}: log-likelihood {result.loglik:.4f}", 1)
     some = torch.linspace(0, source.rows - 1, min(NOISES, source.rows)).long().to(source.batch.device)
     sight = sight_of(source.batch.rows(some).to(dtype=torch.float64))

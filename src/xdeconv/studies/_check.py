@@ -17,8 +17,8 @@ from scipy.stats import kstest
 from ..fitting.beside.inflating import grouped_data
 from ..fitting.beside.selected import choose_selection, refuse_all_rejected
 from ..mixture._mixture import Mixture, refuse_no_mixture
-from ..mixture.coordinates import Coordinate
-from ..plot.calibrating import pit
+from ..mixture.coordinates import Coordinate, names_or_numbers
+from ..plot.probabilities import pit
 from ..rows.batch import Batch
 from ..rows.data import ArraySource, Source
 from ..system.threads import small_algebra
@@ -171,7 +171,7 @@ def check(
     sizes = Sizes.of(mixture, asked, lambda source: drawn(mixture, source, by, seed)[0], batch)
     named = batch.projection is None
     chosen = mixture.indices(range(mixture.d) if coordinates is None else coordinates) if named else range(batch.p)
-    names = (mixture.labels if named else views) or [f"x{a}" for a in range(batch.p)]
+    names = names_or_numbers(mixture.labels if named else views, batch.p)
     judged = _Rows(mixture, batch, sizes, columns, bins, predicted, units or mixture.units)
     with small_algebra():
         u = pit(mixture, batch, predicted=predicted)

@@ -16,6 +16,7 @@ from ..fitting.beside.background import as_background
 from ..fitting.beside.carried import Carried
 from ..fitting.beside.inflating import with_groups_of
 from ..fitting.beside.selected import choose_selection, refuse_all_rejected, selected_by
+from ..fitting.frame import Frame
 from ..methods import EM, Method
 from ..methods.fixed import Fixed
 from ..methods.structures import Structure, as_structure
@@ -124,26 +125,25 @@ def errors(
 
 
 def _errors(source: Source, mixture: Mixture, method: Method, structure: Structure, device: torch.device) -> Errors:
-    shift, variance = mixture.mean(), np.diag(mixture.covariance())
-    scale = np.sqrt(np.where(variance > 0, variance, 1.0))
-    rows = source.standardized(torch.from_numpy(shift), torch.from_numpy(scale), device, torch.float64)
-    own, fixed = method.standardized(scale.tolist()), method.fixed or Fixed()
+    frame = Frame.around(mixture)
+    rows, scale = source.standardized(frame.shift, frame.scale, device, torch.float64), frame.scale.tolist()
+    own, fixed = method.standardized(scale), method.fixed or Fixed()
     structure.refuse(mixture.k, mixture.d, fixed)
-    framed_structure = structure.standardized(scale.tolist())
-    framed = mixture.transformed(-shift / scale, 1 / scale)
+    framed_structure = structure.standardized(scale)
+    framed = frame.into(mixture)
     beside, inside = _beside(mixture), replace(_beside(framed), selected=selected_by(framed, device))
     factors = _factors(framed.tensors(device).covariances, fixed)
     way = Sandwich if mixture.n_parameters < _most(mixture, source.rows) else Solved
-    sandwich = way.of(rows.arranged(None, 0), framed.tensors(device), factors, own.prior, fixed, inside,
+    sandwich = way.of(rows, framed.tensors(device), factors, own.prior, fixed, inside,
                       framed_structure)  # fmt: skip
     chart = sandwich.chart.restored({name: tensor.cpu() for name, tensor in sandwich.chart.tensors().items()})
-    chart = chart.in_units(torch.from_numpy(shift), torch.from_numpy(scale))
+    chart = chart.in_units(frame.shift, frame.scale)
     gradients = Gradients(mixture, chart, sandwich.free.cpu(), fixed, beside, structure)
-    found = Errors(mixture, (), sandwich, gradients)
-    notes = _notes(found)
+    result = Errors(mixture, (), sandwich, gradients)
+    notes = _notes(result)
     for note in notes:
         log.warning(note)
-    return replace(found, notes=notes)
+    return replace(result, notes=notes)
 
 
 def _beside(mixture: Mixture) -> Beside:
@@ -181,14 +181,14 @@ def _factors(covariances: Tensor, fixed: Fixed) -> Tensor:
     return torch.where(singular[:, None, None], torch.diag_embed(widths), L)
 
 
-def _notes(found: Errors) -> tuple[str, ...]:
+def _notes(result: Errors) -> tuple[str, ...]:
     notes = []
-    if found.sandwich.left > max(LEFT, LEFT_EACH * found.sandwich.chart.size):
-        notes.append(f"the mixture is about {found.sandwich.left:.2g} nats below a maximum of these rows' likelihood: "
+    if result.sandwich.left > max(LEFT, LEFT_EACH * result.sandwich.chart.size):
+        notes.append(f"the mixture is about {result.sandwich.left:.2g} nats below a maximum of these rows' likelihood: "
                      "errors are of a maximum; fit on with xd.fit(..., mixture=mixture)")  # fmt: skip
-    if not found.whole:
+    if not result.whole:
         return tuple(notes)
-    widths = found.of(log_widths).standard_error
-    notes += undetermined(found.mixture, found.weights, found.means, widths)
-    notes += background_undetermined(found.mixture, found.background_weight)
-    return (*notes, *factors_undetermined(found.mixture, found.inflation))
+    widths = result.of(log_widths).standard_error
+    notes += undetermined(result.mixture, result.weights, result.means, widths)
+    notes += background_undetermined(result.mixture, result.background_weight)
+    return (*notes, *factors_undetermined(result.mixture, result.inflation))

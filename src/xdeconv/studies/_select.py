@@ -30,10 +30,11 @@ from ..fitting.gathering import opened, opened_alike
 from ..methods import described
 from ..mixture.background import Background
 from ..mixture.selections.given import as_selecting
+from ..plot.axes import new_axes
 from ..rows import tables as tabular
 from ..rows.data import Source, as_source
 from ..system.functions import named
-from .trials import alone, kept_in, new_axes, show_trials
+from .trials import alone, kept_in, show_trials
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -124,7 +125,7 @@ class Selection:
         matplotlib.axes.Axes
             The axes drawn on.
         """
-        ax = new_axes() if ax is None else ax
+        ax = new_axes(size=(5.0, 4.0)) if ax is None else ax
         sizes = [record.components for record in self.table]
         scores = [record.difference for record in self.table]
         bars = [record.difference_error or 0.0 for record in self.table]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .trials import new_axes
+from ..plot.axes import new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +28,7 @@ class Band:
 
     def plot(self, ax: Axes | None = None, color: Any = "tab:blue") -> Axes:
         """The density as a line, the space between the outermost quantiles shaded."""
-        ax = new_axes() if ax is None else ax
+        ax = new_axes(size=(5.0, 4.0)) if ax is None else ax
         ax.fill_between(self.grid, self.quantiles.min(0), self.quantiles.max(0), color=color, alpha=0.3, linewidth=0)
         ax.plot(self.grid, self.density, color=color)
         return ax

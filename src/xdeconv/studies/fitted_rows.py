@@ -30,8 +30,8 @@ def fitted_rows(data: Any, mixture: Mixture, given: Mapping[str, Any]) -> Source
     -------
     Source
     """
-    asked = Asked(mixture.d, mixture.labels, mixture.units, mixture.meta or {})
-    return as_source(grouped_data(asked.rows(data, given, fitted=True), None, mixture)[0])
+    rows = Asked.of(mixture).rows(data, given, fitted=True)
+    return as_source(grouped_data(rows, None, mixture)[0])
 
 
 def fitted_fixed(mixture: Mixture) -> Fixed | None:

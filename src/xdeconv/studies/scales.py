@@ -139,7 +139,7 @@ def _told(loglik: Loglik, free: Tensor) -> tuple[Scale | None, Scale | None]:
     both, H = _maximum(loglik, free)
     if not _told_apart(H):  # errors alone, or widths alone, would explain as much
         return None, None
-    found: list[Scale | None] = [None, None]
+    factors: list[Scale | None] = [None, None]
     variance = torch.linalg.inv(H)
     for i in range(2):
         if bool(free[i]):
@@ -147,8 +147,8 @@ def _told(loglik: Loglik, free: Tensor) -> tuple[Scale | None, Scale | None]:
             held, _ = _maximum(loglik, free & (torch.arange(2) != i))
             gained = 2 * float(loglik(both) - loglik(held))
             factor, error = float(both[i].exp()), float(variance[place, place].clamp(min=0).sqrt())
-            found[i] = Scale(factor, factor * error, float(chi2.sf(max(gained, 0.0), 1)))
-    return found[0], found[1]
+            factors[i] = Scale(factor, factor * error, float(chi2.sf(max(gained, 0.0), 1)))
+    return factors[0], factors[1]
 
 
 def _told_apart(H: Tensor) -> bool:

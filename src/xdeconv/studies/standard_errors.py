@@ -13,7 +13,8 @@ from torch import Tensor
 
 from ..fitting.beside.background import as_background
 from ..mixture._mixture import Mixture
-from ..mixture.coordinates import Coordinate
+from ..mixture.coordinates import Coordinate, names_or_numbers
+from ..mixture.matrices import widths
 from ..plot.axes import axis_title, explain, new_axes
 from ..plot.viewing import view
 from ..rows.batch import Batch
@@ -260,10 +261,10 @@ class Errors:
 
     def __repr__(self) -> str:
         """The mixture with its errors, a line per component."""
-        mixture, names = self.mixture, self.mixture.labels or [f"x{a}" for a in range(self.mixture.d)]
+        mixture, names = self.mixture, names_or_numbers(self.mixture.labels, self.mixture.d)
         lines = [f"standard errors of {mixture!r}"]
         if self.whole:
-            weights, means, sds = self.weights, self.means, self.of(widths)
+            weights, means, sds = self.weights, self.means, self.of(lambda m: widths(m.covariances))
             for j in range(mixture.k):
                 parts = [f"weight {measured(mixture.weights[j], weights[j])}"]
                 parts += [f"{n} {measured(m, e)}" for n, m, e in zip(names, mixture.means[j], means[j], strict=True)]
@@ -280,8 +281,3 @@ class Errors:
 
     def _standard_errors(self, C: Tensor) -> Array:
         return self.sandwich.variances(C.to(self.sandwich.chart.means.device)).clamp(min=0.0).sqrt().cpu().numpy()
-
-
-def widths(mixture: Mixture) -> Array:
-    """Standard deviations (k, d) of components."""
-    return np.sqrt(np.einsum("kaa->ka", mixture.covariances))

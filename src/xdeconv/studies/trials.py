@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..fitting.choosing.trials import Kept, Show, Trial
+from ..fitting.choosing.trials import Kept, Trial
+from ..fitting.one_of_many import Show
 from ..fitting.state import refuse_other_settings
 from ..mixture._mixture import Mixture
 from ..mixture.storing import restored, saved
@@ -22,8 +23,6 @@ from ..system.progress import progress_of_call
 from ..system.ranks import rank
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from ..mixture.selections.contract import Selecting
 
 FORMAT = "xdeconv selection 3"  # lines of 2 had no checksums
@@ -89,15 +88,6 @@ def show_trials(verbose: bool | None, total: int) -> Iterator[Show]:
     """A function that shows trials on standard error: a bar on a terminal, plain lines in a log file, or nothing."""
     with progress_of_call(verbose, total, every_step=True) as progress:
         yield progress.update
-
-
-def new_axes() -> Axes:
-    """Axes of a new figure; the figure is ``axes.figure``."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as problem:
-        raise ImportError("pictures need matplotlib: pip install 'xdeconv[plot]'") from problem
-    return Figure(figsize=(5.5, 4.0), layout="constrained").subplots()
 
 
 def _line(trial: Trial) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..mixture._mixture import Mixture
+from ..mixture.coordinates import names_or_numbers
 
 Array = np.ndarray
 SHOWN = 5  # that a line names
@@ -125,7 +126,7 @@ def _some(said: list[str]) -> str:
 
 
 def _name(mixture: Mixture, a: int) -> str:
-    return mixture.labels[a] if mixture.labels else f"x{a}"
+    return names_or_numbers(mixture.labels, mixture.d)[a]
 
 
 def _scaled(mixture: Mixture) -> Array:

@@ -19,10 +19,12 @@ def chosen_device(device: Any) -> torch.device:
     return torch.device(device)
 
 
-def number_type(dtype: torch.dtype | str) -> torch.dtype:
-    """float32 or float64, by name or as torch has it."""
+def number_type(dtype: torch.dtype | str | None, device: torch.device) -> torch.dtype:
+    """float32 or float64, by name or as torch has it; by default float32 on a GPU and float64 elsewhere."""
+    if dtype is None:
+        return torch.float32 if device.type == "cuda" else torch.float64
     known = {"float32": torch.float32, "float64": torch.float64}
-    found = known.get(str(dtype).removeprefix("torch."))
-    if found is None:
+    name = str(dtype).removeprefix("torch.")
+    if name not in known:
         raise ValueError(f"dtype must be float32 or float64, got {dtype!r}")
-    return found
+    return known[name]

@@ -213,8 +213,8 @@ def load_tensors(
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
             if metadata.get("format") != f"xdeconv {kind}":
-                found = metadata.get("format", "not named")
-                raise ValueError(f"{path} is not an xdeconv {kind} (its format is {found!r})")
+                written = metadata.get("format", "not named")
+                raise ValueError(f"{path} is not an xdeconv {kind} (its format is {written!r})")
             version = refuse_later_version(metadata.get("version"), VERSION, path)
             needed = metadata["features"] if version > 1 else ""
             tensors = _tensors(file, f"{path} is damaged")

@@ -219,7 +219,7 @@ class _Notebook:
         self.said: dict[str, Any] = {}
 
     def show(self, text: str, done: int, total: int | None, step: bool) -> None:
-        self.said = _page(f"{count(done, total)}  {time.monotonic() - self.began:.0f} s  {text}")
+        self.said = {"text/plain": f"{count(done, total)}  {time.monotonic() - self.began:.0f} s  {text}"}
         if time.monotonic() - self.last >= NOTEBOOK_SECONDS:
             self._write()
 
@@ -235,10 +235,6 @@ class _Notebook:
     def close(self) -> None:
         if self.said:
             self._write()
-
-
-def _page(text: str) -> dict[str, Any]:
-    return {"text/plain": text}
 
 
 class _Nothing:

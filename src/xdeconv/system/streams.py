@@ -47,8 +47,8 @@ def in_order(
     try:
         for _ in range(count):
             tasks.append(cores.begin("stream", shared.work))
-        while (found := shared.take()) is not None:
-            yield found.pop()
+        while (result := shared.take()) is not None:
+            yield result.pop()
     finally:
         shared.stop()
         for task in tasks:

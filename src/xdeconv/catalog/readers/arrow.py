@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...rows.tables import is_pandas
 from .files import masked_columns
 from .lengths import batch_lengths
-from .several import Description, SeveralFiles
+from .several import Description, SeveralFiles, equal_pieces
 from .table import BLOCK_ROWS, Piece, ReadError, Table, blocks_of, record_batch, refuse_to_blame, without_views
 from .text import described_columns
 
@@ -70,11 +70,7 @@ class MemoryTable(Table):
 
     @cached_property
     def pieces(self) -> tuple[Piece, ...]:  # type: ignore[override]
-        starts = range(0, self.table.num_rows, BLOCK_ROWS)
-        sizes = [min(BLOCK_ROWS, self.table.num_rows - start) for start in starts]
-        return tuple(
-            Piece(self.name, "", i, size, start) for i, (start, size) in enumerate(zip(starts, sizes, strict=True))
-        )
+        return tuple(equal_pieces(self.name, self.table.num_rows, part=""))
 
     def read(self, piece: Piece, columns: Sequence[str], floats: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
         """The blocks of a slice."""

@@ -69,15 +69,15 @@ class Files(Table):
     def _factors(self, file: str, columns: Sequence[str]) -> dict[str, float]:
         """What turns the units of a file into those of the table."""
         ours, theirs = self.units, self.inner.file_units(file)
-        found = {}
+        factors = {}
         for name in columns:
             if name in ours and name in theirs and units.tidy(ours[name]) != units.tidy(theirs[name]):
                 try:
-                    found[name] = units.factor(theirs[name], ours[name], name)
+                    factors[name] = units.factor(theirs[name], ours[name], name)
                 except ValueError as problem:
                     raise ReadError(f"{file}: {name} is in {theirs[name]!r} here and in {ours[name]!r} in other files "
                                     f"of {self.name}") from problem  # fmt: skip
-        return found
+        return factors
 
     def unsaid_units(self, columns: Collection[str]) -> Mapping[str, Sequence[str]]:
         """Files that do not say the units of some columns, with these, where other files of the table do."""

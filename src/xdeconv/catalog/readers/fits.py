@@ -6,7 +6,6 @@ Of several tables in a file the first counts, or the one in brackets behind the 
 from __future__ import annotations
 
 import gzip
-import os
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -19,6 +18,7 @@ import numpy as np
 
 from ...rows.tables import Inexact, exact_floats
 from .several import Description, SeveralFiles, equal_pieces
+from .stamps import Stamp
 from .table import BLOCK_ROWS, Piece, ReadError, need, record_batch
 
 if TYPE_CHECKING:
@@ -53,9 +53,9 @@ class FitsTable(SeveralFiles):
     @classmethod
     def open(cls, name: str, paths: Sequence[Path], chosen: str | None = None) -> FitsTable:
         """The table of some files, by what the header of each says."""
-        found = cls.of(name, ((str(path), cls.described(path, chosen)) for path in paths))
+        table = cls.of(name, ((str(path), cls.described(path, chosen)) for path in paths))
         several = [path for path in map(str, paths) if chosen is None and _layout(path).beside]
-        return replace(found, chosen=chosen, notes=_first_of_several(several))
+        return replace(table, chosen=chosen, notes=_first_of_several(several))
 
     @staticmethod
     def described(path: Path, chosen: str | None = None) -> Description:
@@ -68,9 +68,7 @@ class FitsTable(SeveralFiles):
         """A slice of the rows, or all of them, one slice after the other."""
         try:
             layout = _layout(piece.file, self.chosen)
-            absent = [name for name in columns if name not in layout.columns]
-            if absent:
-                raise ReadError(f"{piece.file} has no column {absent[0]!r}, which other files of {self.name} have")
+            self.refuse_absent(piece.file, columns, layout.columns)
             for rows in _slices(piece, layout):
                 yield record_batch({name: _values(rows, layout, name) for name in columns})
         except (ReadError, Inexact):
@@ -115,16 +113,12 @@ class _Headers(gzip.GzipFile):
 
 def _layout(path: str, chosen: str | None = None) -> Layout:
     """What the header of a table of a file says."""
-    try:
-        found = os.stat(path)
-    except OSError as problem:
-        raise ReadError(f"{path} is damaged or not a FITS file: {problem}") from problem
-    return _layout_of(path, found.st_mtime_ns, found.st_size, chosen)
+    return _layout_of(path, Stamp.of(path), chosen)
 
 
 @lru_cache(maxsize=64)
-def _layout_of(path: str, changed: int, size: int, chosen: str | None) -> Layout:
-    """The same of a file as it was when last changed: it is asked for once for every block of rows."""
+def _layout_of(path: str, stamp: Stamp, chosen: str | None) -> Layout:
+    """The same of a file as it is now: it is asked for once for every block of rows."""
     fits = need("astropy.io.fits")
     try:
         with ExitStack() as held:

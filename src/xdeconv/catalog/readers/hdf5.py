@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .several import Description, SeveralFiles, equal_pieces
+from .stamps import Stamp
 from .table import BLOCK_ROWS, Piece, ReadError, need, record_batch
 from .text import described_columns
 
@@ -40,9 +40,7 @@ class Hdf5Table(SeveralFiles):
         """Slices of the rows."""
         try:
             _, layout = _layout(piece.file)
-            absent = [name for name in columns if name not in layout]
-            if absent:
-                raise ReadError(f"{piece.file} has no column {absent[0]!r}, which other files of {self.name} have")
+            self.refuse_absent(piece.file, columns, layout)
             places = {name: layout[name] for name in columns}
             with _file(piece.file) as file:
                 datasets = {name: file[name] for place in places.values() for name in place.datasets}
@@ -106,16 +104,12 @@ def _values(datasets: Mapping[str, Any], tables: Mapping[str, np.ndarray], place
 
 def _layout(path: str) -> tuple[int, dict[str, _Place]]:
     """How many rows a file has, and where its columns are."""
-    try:
-        now = os.stat(path)
-    except OSError as problem:
-        raise ReadError(f"{path} is damaged or not an HDF5 file: {problem}") from problem
-    return _layout_of(path, now.st_mtime_ns, now.st_size)
+    return _layout_of(path, Stamp.of(path))
 
 
 @lru_cache(maxsize=64)
-def _layout_of(path: str, changed: int, size: int) -> tuple[int, dict[str, _Place]]:
-    """The same of a file as it was when last changed: it is asked for once for every block of rows."""
+def _layout_of(path: str, stamp: Stamp) -> tuple[int, dict[str, _Place]]:
+    """The same of a file as it is now: it is asked for once for every block of rows."""
     with _file(path) as file:
         columns = _columns(file, path)
         places = {name: _Place(c.dataset.name, c.field, None if c.mask is None else c.mask.name, c.unit)

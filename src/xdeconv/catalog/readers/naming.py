@@ -84,15 +84,15 @@ def _expanded(name: str) -> list[Path]:
     if (path / MANIFEST).is_file():
         return [path]
     if path.is_dir():
-        found = _inside(path)
+        files = _inside(path)
     else:
-        found = [path] if path.is_file() else [Path(match) for match in glob.glob(text, recursive=True)]
-    found = [match for match in found if match.is_file()]
-    for folder in dict.fromkeys([path, *(match.parent for match in found)]):
+        files = [path] if path.is_file() else [Path(match) for match in glob.glob(text, recursive=True)]
+    files = [match for match in files if match.is_file()]
+    for folder in dict.fromkeys([path, *(match.parent for match in files)]):
         _refuse_unfinished(folder)
-    if not found:
+    if not files:
         raise FileNotFoundError(f"there is no readable file at {name}")
-    return sorted(found, key=lambda p: natural(str(p)))
+    return sorted(files, key=lambda p: natural(str(p)))
 
 
 def _refuse_unfinished(folder: Path) -> None:

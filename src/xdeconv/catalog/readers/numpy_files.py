@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...rows.tables import aligned_columns
+from .several import equal_pieces
 from .table import BLOCK_ROWS, Piece, ReadError, Table, record_batch
 
 if TYPE_CHECKING:
@@ -37,18 +38,12 @@ class ArrayTable(Table):
 
     @cached_property
     def pieces(self) -> tuple[Piece, ...]:  # type: ignore[override]
-        return _pieces(self.name, len(next(iter(self.arrays.values()))))
+        return tuple(equal_pieces(self.name, len(next(iter(self.arrays.values())))))
 
     def read(self, piece: Piece, columns: Sequence[str], floats: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
         """A slice of the rows."""
         rows = slice(piece.first, piece.first + (piece.rows or 0))
         yield record_batch({name: self.arrays[name][rows] for name in columns})
-
-
-def _pieces(name: str, rows: int) -> tuple[Piece, ...]:
-    return tuple(
-        Piece(name, "block", i, min(BLOCK_ROWS, rows - s), s) for i, s in enumerate(range(0, rows, BLOCK_ROWS))
-    )
 
 
 def array_table(array: Any, name: str, names: Sequence[str] | None = None) -> ArrayTable:
@@ -166,7 +161,7 @@ def _npy(path: Path, names: Sequence[str] | None) -> NpyTable:
         columns = tuple(array.kind.names)
     else:
         columns = tuple(_chosen(array.shape if len(array.shape) != 1 else (*array.shape, 1), str(path), names))
-    return NpyTable(str(path), columns, _pieces(str(path), array.shape[0]), array)
+    return NpyTable(str(path), columns, tuple(equal_pieces(str(path), array.shape[0])), array)
 
 
 # .npz

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from .table import BLOCK_ROWS, Piece, Table
+from .table import BLOCK_ROWS, Piece, ReadError, Table
 
 
 class Description(NamedTuple):
@@ -50,6 +50,12 @@ class SeveralFiles(Table):
             columns = columns or tuple(names)
             pieces += own
         return cls(name, columns, _merged(units.values()), tuple(pieces), units)
+
+    def refuse_absent(self, file: str, columns: Iterable[str], there: Collection[str]) -> None:
+        """Refuse a file that does not have some columns of the first."""
+        absent = next((name for name in columns if name not in there), None)
+        if absent is not None:
+            raise ReadError(f"{file} has no column {absent!r}, which other files of {self.name} have")
 
     def file_units(self, file: str) -> Mapping[str, str]:
         """Units that a file says."""

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...system.checksums import digest, range_checksum
 from ...system.files import MALFORMED, LaterVersion, refuse_later_version
 from .arrow import ArrowFiles, ipc_reader, units_of
+from .naming import MANIFEST
+from .several import equal_pieces
 from .table import Piece, ReadError, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 FORMAT, VERSION = "xdeconv store", 2  # 1 had one checksum per shard
-MANIFEST = "manifest.json"
 AGAIN = "prepare the store again"
 
 
@@ -36,7 +37,7 @@ class Part(NamedTuple):
 class Checks:
     """Which parts of shards were found to be what the manifest says; each is looked at once."""
 
-    found: set[tuple[str, int]] = field(default_factory=set)
+    sound: set[tuple[str, int]] = field(default_factory=set)
     lock: Any = field(default_factory=threading.Lock)
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
@@ -84,18 +85,18 @@ class StoreTable(Table):
         yield from self.shards.read(piece, columns, floats)
 
     def _check(self, file: str, number: int) -> None:
-        if (file, number) not in self.checks.found:
+        if (file, number) not in self.checks.sound:
             refuse_damage(file, self.parts[file], number)
-            self.checks.found.add((file, number))
+            self.checks.sound.add((file, number))
 
 
 def refuse_damage(path: str, parts: Sequence[Part], number: int) -> None:
     """Refuse a shard of which a part has another checksum than the manifest says."""
     try:
-        found = range_checksum(path, parts[number - 1].end if number else 0, parts[number].end)
+        checksum = range_checksum(path, parts[number - 1].end if number else 0, parts[number].end)
     except OSError as problem:
         raise ReadError(f"{path} cannot be read: {problem.strerror}") from problem
-    if found != parts[number].sha256:
+    if checksum != parts[number].sha256:
         raise ReadError(f"{path} is damaged: its checksum is not the manifest's; {AGAIN}")
 
 
@@ -174,7 +175,7 @@ def _shard(folder: Path, shard: Mapping[str, Any], step: int) -> list[Piece]:
         raise ReadError(f"{path} has {size} bytes and the manifest says {shard['bytes']}: {AGAIN}")
     if not step > 0 or not 0 <= rows <= size:
         raise ValueError(f"no shard can be {shard}")
-    return [Piece(str(path), "record batch", i, min(step, rows - s), s) for i, s in enumerate(range(0, rows, step))]
+    return equal_pieces(str(path), rows, step, "record batch")
 
 
 def _refuse_other(path: Path, names: tuple[str, ...], units: Mapping[str, str], batches: int) -> None:

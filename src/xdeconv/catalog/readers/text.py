@@ -59,9 +59,7 @@ class TextTable(SeveralFiles):
         import pyarrow as pa
 
         header, row, exact = read_header(piece.file), 0, set[str]()
-        absent = [name for name in columns if name not in header.columns]
-        if absent:
-            raise ReadError(f"{piece} has no column {absent[0]!r}, which other files of {self.name} have")
+        self.refuse_absent(piece.file, columns, header.columns)
         try:
             for batch in _batches(piece, header, columns, _types(header, columns, floats)):
                 for name in _large(batch, set(floats) - exact):
@@ -109,13 +107,13 @@ def _large(batch: pa.RecordBatch, names: Collection[str]) -> list[str]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    found = []
+    large = []
     for name in sorted(set(names) & set(batch.schema.names)):
         if pa.types.is_floating(batch.schema.field(name).type):
             ends = pc.min_max(batch.column(name)).as_py()
             if any(end is not None and abs(end) >= EXACT for end in ends.values()):
-                found.append(name)
-    return found
+                large.append(name)
+    return large
 
 
 def _refuse_rounded(piece: Piece, header: Header, name: str) -> None:

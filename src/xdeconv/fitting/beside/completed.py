@@ -26,7 +26,7 @@ def completed(rows: Batch, mixture: Mixture, rng: np.random.Generator) -> Batch 
     None where almost all were rejected.
     """
     seen = rows.to("cpu", torch.float64)
-    seen = replace(seen, weight=torch.ones(seen.n, dtype=torch.float64) if seen.weight is None else seen.weight)
+    seen = replace(seen, weight=seen.weights())
     rejected = _rejected(seen, mixture, rng)
     if float(rejected.total_weight()) > MOST * float(seen.total_weight()):
         return None

@@ -37,7 +37,7 @@ def excess_start(batch: Batch, k: int, share: float, seed: int) -> Mixture:
     log_normal = kernels.log_joint(unit, means, V, rows, DEFAULT).double()
     assert rows.background is not None
     background = torch.maximum(rows.background.double(), log_normal.amax(1) - FAR)
-    weight = torch.ones_like(background) if rows.weight is None else rows.weight.double()
+    weight = rows.weights()
     log_over = log_normal - background[:, None]
     chosen = _chosen(log_over.float().clamp_(min=-FAR).exp_(), (weight / weight.mean()).float(), k)
     weights = _weights(log_over[:, chosen], weight, share)
@@ -47,8 +47,7 @@ def excess_start(batch: Batch, k: int, share: float, seed: int) -> Mixture:
 def _candidates(rows: Batch, count: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
     """Means (c, d), on rows with something observed, and covariances (c, d, d)."""
     x = rows.x.T.double()
-    weight = torch.ones(rows.n, dtype=torch.float64, device=x.device) if rows.weight is None else rows.weight.double()
-    center, spread = moments(x, weight)
+    center, spread = moments(x, rows.weights())
     seen = (~x.isnan()).any(1).nonzero()[:, 0]
     at = seen[torch.from_numpy(rng.integers(len(seen), size=count)).to(x.device)]
     places = torch.where(x[at].isnan(), center, x[at])

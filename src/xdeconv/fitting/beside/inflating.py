@@ -17,7 +17,7 @@ from ...catalog.stream import CatalogSource
 from ...kernels.options import Options
 from ...kernels.parameters import Parameters
 from ...kernels.stats import Stats
-from ...mixture.coordinates import indices
+from ...mixture.coordinates import indices, names_or_numbers
 from ...mixture.inflated import FIRST_JITTER, Inflated
 from ...mixture.inflation import Inflation
 from ...rows import checks
@@ -115,7 +115,7 @@ def choose_inflation(
     additive = _jittered(inflation, grouping)
     begun = Inflated(((1.0,) * rows.p,) * (1 if grouping is None else len(grouping.names)), of, additive, grouping,
                      projected=rows.projection is not None)  # fmt: skip
-    names = _names(rows, labels) or [f"x{a}" for a in range(rows.p)]
+    names = names_or_numbers(_names(rows, labels), rows.p)
     _refuse_rows(rows, begun, names, isinstance(source, ArraySource))
     if additive:
         error = rows.variances().double().mean(1).sqrt().numpy()
@@ -143,37 +143,43 @@ def _names(rows: Batch, labels: Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 def _groups(inflation: Inflation, source: Source, labels: Sequence[str] | None) -> tuple[Source, Grouping | None]:
+    """The rows with their groups, and what makes these: a grouping, a coordinate, or a value per row."""
     by = inflation.by
     if isinstance(by, Grouping):
         return source if source.sample(1, 0).group is not None else grouped(source, by), by
-    if by is None:
-        if isinstance(source, ArraySource) and source.batch.group is not None:
-            return source, Grouping("group", values=tuple(range(int(source.batch.group.max()) + 1)))
-        return source, None
     if isinstance(by, str):
-        if labels is None or by not in labels:
-            known = f"one of the coordinates {list(labels)}" if labels else "a coordinate: they have no labels"
-            raise ValueError(f"Inflation(by={by!r}) is not {known}; for another column, open the table with "
-                             "xd.open(table, columns) or columns=")  # fmt: skip
-        place = list(labels).index(by)
-        if inflation.bins is None and not isinstance(source, ArraySource):
-            raise ValueError(f"Inflation(by={by!r}) of a stream needs bins=")
-        if inflation.bins is None:
-            assert isinstance(source, ArraySource)
-            return _made(source, by_values(by, source.batch.x[place].numpy(), place))
-        return _made(source, Grouping(by, tuple(inflation.bins), coordinate=place))
+        grouping = _of_coordinate(by, inflation.bins, source, labels)
+        return grouped(source, grouping), grouping
+    if by is not None:
+        return _of_values(np.asarray(by), inflation.bins, source)
+    if isinstance(source, ArraySource) and source.batch.group is not None:
+        return source, Grouping("group", values=tuple(range(int(source.batch.group.max()) + 1)))
+    return source, None
+
+
+def _of_coordinate(name: str, bins: Sequence[float] | None, source: Source, labels: Sequence[str] | None) -> Grouping:
+    """Groups by one of the coordinates of rows: bins of it, or its values."""
+    if labels is None or name not in labels:
+        known = f"one of the coordinates {list(labels)}" if labels else "a coordinate: they have no labels"
+        raise ValueError(f"Inflation(by={name!r}) is not {known}; for another column, open the table with "
+                         "xd.open(table, columns) or columns=")  # fmt: skip
+    place = list(labels).index(name)
+    if bins is not None:
+        return Grouping(name, tuple(bins), coordinate=place)
+    if not isinstance(source, ArraySource):
+        raise ValueError(f"Inflation(by={name!r}) of a stream needs bins=")
+    return by_values(name, source.batch.x[place].numpy(), place)
+
+
+def _of_values(values: np.ndarray, bins: Sequence[float] | None, source: Source) -> tuple[Source, Grouping]:
+    """Rows in memory in groups by a value that is given for each."""
     if not isinstance(source, ArraySource):
         raise ValueError("Inflation(by=...) of a stream must be the name of a column")
-    values = np.asarray(by)
     if values.shape != (source.rows,):
         raise ValueError(f"Inflation(by=...) must have one value per row ({source.rows}), got shape {values.shape}")
-    grouping = Grouping("by", tuple(inflation.bins)) if inflation.bins is not None else by_values("by", values)
+    grouping = Grouping("by", tuple(bins)) if bins is not None else by_values("by", values)
     group = checks.group(grouping.index(values), source.rows)
     return replace(source, batch=replace(source.batch, group=group)), grouping
-
-
-def _made(source: Source, grouping: Grouping) -> tuple[Source, Grouping]:
-    return grouped(source, grouping), grouping
 
 
 def _jittered(inflation: Inflation, grouping: Grouping | None) -> tuple[int, ...]:
@@ -185,11 +191,11 @@ def _jittered(inflation: Inflation, grouping: Grouping | None) -> tuple[int, ...
     unknown = [value for value, named in places.items() if not named]
     if unknown:
         raise ValueError(f"Inflation(jitter={unknown}) names no group: they are {list(known)}")
-    found = tuple(sorted({named[0] for named in places.values()}))
-    if len(found) == len(known):
+    groups = tuple(sorted({named[0] for named in places.values()}))
+    if len(groups) == len(known):
         raise ValueError("all groups have a jitter, which widens components alike: no row can tell the two apart "
                          "unless one group has none")  # fmt: skip
-    return found
+    return groups
 
 
 def _means(said: Any, value: Any) -> bool:

@@ -143,7 +143,7 @@ class Remains:
         batch = some.to("cpu", torch.float64)
         kept = selected.chances.kept(mixture.population(), batch)
         chance = kept.log_chance.exp()
-        w = torch.ones(batch.n, dtype=torch.float64) if batch.weight is None else batch.weight.double()
+        w = batch.weights()
         q = kept.q.view(mixture.k, -1).sum(1)  # of all scales of tails
         every = (w / chance.clamp(min=1e-300)).sum() * torch.tensor(mixture.shares[: mixture.k])
         return cls(chance, q / every.clamp(min=1e-300), q / w.sum(), whole)

@@ -21,7 +21,7 @@ from ...mixture._mixture import Mixture
 from ...mixture.inflated import Inflated
 from ...rows.batch import Batch
 from ...system.ranks import made_by_first
-from ..full_pass import sums_of, weight_of
+from ..full_pass import sums_of
 from ..workspace import Workspace
 from .carried import Carried
 
@@ -53,9 +53,8 @@ def _weights(workspace: Workspace, inflation: Inflated) -> list[float]:
 
     def count(batch: Batch) -> Tensor:
         if len(inflation.values) == 1:
-            return weight_of(batch)[:1]
-        weight = torch.ones(batch.n, dtype=torch.float64) if batch.weight is None else batch.weight.double()
-        return grouped_sum(weight.to(batch.device), inflation.group_of(batch), len(inflation.values))
+            return batch.total_weight()[None]
+        return grouped_sum(batch.weights(), inflation.group_of(batch), len(inflation.values))
 
     return workspace.summed(workspace.train, count, len(inflation.values)).tolist()
 
@@ -105,14 +104,14 @@ class _Surface:
 
     def variances(self, m: int) -> Tensor:
         """Variances (m,) of the last m numbers."""
-        found = torch.full((m,), torch.nan, dtype=torch.float64, device=self.rows.device)
+        variances = torch.full((m,), torch.nan, dtype=torch.float64, device=self.rows.device)
         for a in range(m):
             known = self.chart.certainty[len(self.chart.certainty) - m + a]
             unit = torch.zeros(self.chart.size, dtype=torch.float64, device=self.rows.device)
             unit[self.chart.size - m + a] = 1.0
             if known > 1e-200:
-                found[a] = self._solved(unit) / known
-        return found
+                variances[a] = self._solved(unit) / known
+        return variances
 
     def _solved(self, e: Tensor) -> Tensor:
         """e . H^-1 e; NaN where it is not found."""

@@ -14,9 +14,11 @@ from ... import kernels
 from ...mixture._mixture import Mixture
 from ...rows.cutting import permutation
 from ...rows.data import ArraySource, Source
+from ...system.devices import chosen_device, number_type
 from ..beside.background import beside
 from ..beside.inflating import with_groups_of
 from ..beside.selected import selected_by
+from ..frame import Frame
 from ..gathering import hold_out
 
 
@@ -57,9 +59,8 @@ def judged(
     -------
     Verdict
     """
-    chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    kind = getattr(torch, dtype) if isinstance(dtype, str) else dtype
-    kind = kind or (torch.float32 if chosen.type == "cuda" else torch.float64)
+    chosen = chosen_device(device)
+    kind = number_type(dtype, chosen)
     origin, total = None, [0.0] * 5
     for some, judge in zip(mixtures, judges, strict=True):
         for w, rows in _scored(some, judge, chosen, kind, options):
@@ -75,10 +76,9 @@ def _scored(
     """Weights (n,) and log-densities (s, n) of rows, batch by batch."""
     first = mixtures[0]
     source = with_groups_of(beside(source, first.background), first.inflation)
-    shift, variance = first.mean(), np.diag(first.covariance())
-    scale = np.sqrt(np.where(variance > 0, variance, 1.0))
-    moved = source.standardized(torch.from_numpy(shift), torch.from_numpy(scale), device, dtype).arranged(None, 0)
-    framed = [mixture.transformed(-shift / scale, 1 / scale) for mixture in mixtures]
+    frame = Frame.around(first)
+    moved = source.standardized(frame.shift, frame.scale, device, dtype).arranged(None, 0)
+    framed = [frame.into(mixture) for mixture in mixtures]
     parameters, options = [mixture.scaled(device) for mixture in framed], options or kernels.Options()
     selected = [selected_by(mixture, device) for mixture in framed]
     for batch in moved.batches(0):
@@ -86,7 +86,7 @@ def _scored(
                 for p, mixture in zip(parameters, framed, strict=True)]  # fmt: skip
         gains = [0.0 if s is None else s.gain(p, batch) for p, s in zip(parameters, selected, strict=True)]
         rows = [(row + gain).cpu().numpy() for row, gain in zip(logs, gains, strict=True)]
-        yield np.ones(batch.n) if batch.weight is None else batch.weight.double().cpu().numpy(), np.stack(rows)
+        yield batch.weights("cpu").numpy(), np.stack(rows)
 
 
 def _sums(w: np.ndarray, rows: np.ndarray) -> tuple[Any, ...]:

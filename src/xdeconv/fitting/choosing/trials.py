@@ -13,9 +13,8 @@ import numpy as np
 from ...methods import Method
 from ...mixture._mixture import Mixture
 from ...rows.data import ArraySource, Source
-from ..history import Epoch
-from ..progress import describe_epoch
-from ..rescue import NumericalTrouble
+from ...system.text import counted
+from ..one_of_many import Fit, Show, one_of_many
 from ..result import FitResult
 from ..words import as_words
 from .judging import Verdict, judged, parts_of
@@ -24,8 +23,6 @@ from .walking import between, ladder, smaller
 log = logging.getLogger("xdeconv")
 Criterion = Literal["held-out", "cv", "bic", "aic"]
 Rule = Literal["best", "one-se"]
-Show = Callable[[str, int], None]
-"""Called with a text, and 1 when a trial is done, 0 before."""
 Key = tuple[int, int, int]
 FEW_ROWS = 100_000  # in memory: fewer are judged by cross-validation, more by one part held out
 FOLDS, HELD_OUT = 5, 0.2
@@ -143,7 +140,7 @@ def usual_rule(criterion: Criterion) -> Rule:
 class Choosing:
     """All that trials share: how to fit, with what settings, parts of the rows, and what is kept and shown."""
 
-    fit: Callable[..., FitResult]
+    fit: Fit
     settings: Mapping[str, Any]
     parts: Sequence[tuple[Source, Source]]
     criterion: Criterion
@@ -184,7 +181,7 @@ class Choosing:
 
     def last(self, source: Source, k: int) -> FitResult:
         """The fit to all rows: from the best of the trials, searched again; of its own where trials are not warm."""
-        name = f"{_name(k)}, all rows"
+        name = f"{counted(k, 'component')}, all rows"
         if not self.warm:
             return self._fit(source, k, None, name)
         best = max(self.done[k], key=lambda trial: trial.score)
@@ -192,7 +189,7 @@ class Choosing:
 
     def _trial(self, k: int, fold: int, above: Trial | None) -> Trial:
         """One fit, or what was kept of it."""
-        name = _name(k) + (f", fold {fold + 1} of {len(self.parts)}" if len(self.parts) > 1 else "")
+        name = counted(k, "component") + (f", fold {fold + 1} of {len(self.parts)}" if len(self.parts) > 1 else "")
         trial = self.kept.trials.get((k, above.components if above else 0, fold))
         if trial is None:
             began = time.monotonic()
@@ -208,41 +205,28 @@ class Choosing:
 
     def _better(self, source: Source, k: int, start: Mixture | None, name: str) -> FitResult:
         """A fit from the next larger mixture; where rows were selected one of its own too, and the better of both."""
-        found = self._fit(source, k, start, name)
+        grown = self._fit(source, k, start, name)
         if start is None or start.selection is None or k > OWN:
-            return found
-        return max(found, self._fit(source, k, None, name), key=lambda result: result.loglik)
+            return grown
+        return max(grown, self._fit(source, k, None, name), key=lambda result: result.loglik)
 
     def _fit(self, source: Source, k: int, start: Mixture | None, name: str, last: bool = False) -> FitResult:
-        seed, user, method = self.settings["seed"], self.settings.get("callback"), as_words(self.settings.get("method"))
-
-        def callback(record: Epoch) -> None:
-            self.show(f"{name}: {describe_epoch(record)}", 0)
-            if user is not None:
-                user(record)
-
-        settings = {**self.settings, "callback": callback, "verbose": False}
-        try:
-            if start is not None:
-                if start.k > k:
-                    start = smaller(start, k, source, seed, method.prior)
-                moves = (settings.get("moves") or "auto") if last else "none"
-                settings |= {"mixture": start, "moves": moves, "restarts": 1}
-            tol = settings.get("tol", 0.1)
-            if not last and tol:
-                settings["tol"] = max(tol, NATS_EACH * source.rows)
-            result = self.fit(source, None if start else k, **settings)
-        except NumericalTrouble as trouble:
-            raise NumericalTrouble(f"{name}: {trouble}") from trouble
-        if result.interrupted:
-            raise KeyboardInterrupt
-        return result
+        """A fit from the start of a larger mixture, which is made smaller, or from a start of its own."""
+        settings, tol = {**self.settings, "components": None if start else k}, self.settings.get("tol", 0.1)
+        if start is not None:
+            if start.k > k:
+                start = smaller(start, k, source, settings["seed"], as_words(settings.get("method")).prior)
+            moves = (settings.get("moves") or "auto") if last else "none"
+            settings |= {"mixture": start, "moves": moves, "restarts": 1}
+        if not last and tol:
+            settings["tol"] = max(tol, NATS_EACH * source.rows)
+        return one_of_many(self.fit, name, self.show, source, **settings)
 
     def _where(self) -> dict[str, Any]:
         return {name: self.settings.get(name) for name in ("device", "dtype", "options")}
 
 
-def chosen_components(fit: Callable[..., FitResult], source: Source, settings: Mapping[str, Any]) -> tuple[int, str]:
+def chosen_components(fit: Fit, source: Source, settings: Mapping[str, Any]) -> tuple[int, str]:
     """How many components ``fit(source, "auto")`` takes, and a note that says how they were chosen."""
     refuse_named(source, settings.get("method"))
     criterion = usual_criterion(source)
@@ -264,7 +248,3 @@ def refuse_named(source: Source, method: Any) -> None:
                          "leave it out")  # fmt: skip
     if isinstance(method, Method) and method.fixed is not None:
         raise ValueError("Fixed parameters name components, so their number cannot be chosen: say how many")
-
-
-def _name(k: int) -> str:
-    return f"{k} component{'s' * (k > 1)}"

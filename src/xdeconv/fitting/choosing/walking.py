@@ -22,6 +22,7 @@ from ...search.pruning import pruned
 from ...system.threads import small_algebra
 from ..beside.background import beside
 from ..beside.completed import completed
+from ..frame import Frame
 
 POOL_ROWS, ROWS_EACH = 1 << 13, 150  # rows that say which components to merge, at least in all and per component
 MOST = 64  # components that are tried where nobody says how many
@@ -51,23 +52,22 @@ def smaller(mixture: Mixture, k: int, source: Source, seed: int, prior: Prior | 
     -------
     Mixture
     """
-    shift, scale = mixture.mean(), np.sqrt(np.maximum(np.diag(mixture.covariance()), 1e-300))
+    frame = Frame.around(mixture)
     size = max(POOL_ROWS, ROWS_EACH * mixture.k)
     rows = mixture.widened(beside(source, mixture.background).sample(size, seed).to("cpu", torch.float64))
-    rows = rows.standardized(torch.from_numpy(shift), torch.from_numpy(scale))
-    framed = mixture.transformed(-shift / scale, 1 / scale)
-    own = None if prior is None else prior.standardized(scale.tolist()).scaled(rows.n / max(source.rows, 1))
+    rows = rows.standardized(frame.shift, frame.scale)
+    framed, scale = frame.into(mixture), frame.scale.tolist()
+    own = None if prior is None else prior.standardized(scale).scaled(rows.n / max(source.rows, 1))
     if mixture.selection is not None:  # rows that were kept have no use for what lies beyond a cut
         rows = completed(rows, framed, np.random.default_rng([seed, k])) or rows
-    structure = as_structure(mixture.structure).standardized(scale.tolist())
+    structure = as_structure(mixture.structure).standardized(scale)
     aim = Aim(own, structure, tails=None if mixture.tails is None else mixture.tails.held())
     with small_algebra():
         left = pruned(Parameters(*framed.tensors()), k, rows, aim)
     weights = all_weights(left.log_weights, mixture.background is not None)
-    found = Mixture.from_tensors(weights, left.means, left.covariances).transformed(shift, scale)
+    fewer = frame.out_of(Mixture.from_tensors(weights, left.means, left.covariances))
     names = ("labels", "units", "structure", "background", "tails", "inflation", "selection")
-    same = {name: getattr(mixture, name) for name in names}
-    return found.with_(**same)
+    return fewer.with_(**{name: getattr(mixture, name) for name in names})
 
 
 def ladder(rows: int, d: int) -> list[int]:

@@ -21,7 +21,7 @@ from .blocks import Blocked
 from .kinds import Kind
 from .lanes import VECTOR_BYTES
 from .loops import _call
-from .scratch import Places, Scratch, Shape, Steps, memory_types
+from .scratch import Places, Scratch, room_types
 from .tiles import CONSTANT, CUT, LARGEST, NORM, SHARE, TILE, TOTAL, fingerprint
 
 New = Callable[[int, np.dtype], np.ndarray]
@@ -95,9 +95,7 @@ def loop(bits: int) -> Callable[..., None]:
 def _signature(number: Any) -> Any:
     whole, real = types.int64, types.float64
     return types.void(
-        types.NamedUniTuple(whole, len(Steps._fields), Steps), types.NamedUniTuple(whole, len(Shape._fields), Shape),
-        types.NamedUniTuple(whole, len(Places._fields), Places), types.NamedTuple(memory_types(number), Scratch),
-        whole, whole, real[::1], types.int32[::1], real[::1], real[::1], types.int64[::1], whole,
+        *room_types(number), whole, whole, real[::1], types.int32[::1], real[::1], real[::1], types.int64[::1], whole,
         whole, whole, real[:, ::1], real[::1],
     )  # fmt: skip
 

@@ -45,9 +45,6 @@ class Panel:
         at = self._at(column)
         return {(r, s): self._load(at, s * BLOCK + r) for r, s in entries}
 
-    def transposed(self, column: Any) -> Tile:
-        return {(s, r): entry for (r, s), entry in self.tile(column).items()}
-
     def store(self, column: Any, tile: Tile) -> None:
         at = self._at(column)
         for (r, s), entry in tile.items():

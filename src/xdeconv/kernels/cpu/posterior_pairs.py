@@ -21,7 +21,7 @@ from .lanes import ADDRESS, Emitter, Lanes
 from .pairs import Load, Pair, total
 
 Matrix = Sequence[Sequence[Lanes]]
-Found = tuple[list[Lanes], list[Lanes]]
+Moments = tuple[list[Lanes], list[Lanes]]
 
 
 def numbers(kind: Kind) -> int:
@@ -60,7 +60,7 @@ def add_posteriors(
         emit.scatter_rows(new + [zero] * (size - len(new)), found, lines)
 
 
-def posterior(emit: Emitter, kind: Kind, row: Load, component: Load) -> Found:
+def posterior(emit: Emitter, kind: Kind, row: Load, component: Load) -> Moments:
     """Place (d) and packed covariance."""
     pair = numba_pairs.factored(emit, kind, row, component)
     w, lower = numba_pairs._inverse(emit, kind, pair, emit.constant(1.0))
@@ -74,7 +74,7 @@ def posterior(emit: Emitter, kind: Kind, row: Load, component: Load) -> Found:
     return _partly(emit, kind, _noise(emit, kind, row, pair), pair.observed, m, V, w, M)
 
 
-def _observed(kind: Kind, S: Matrix, V: Matrix, w: list[Lanes], M: Matrix) -> Found:
+def _observed(kind: Kind, S: Matrix, V: Matrix, w: list[Lanes], M: Matrix) -> Moments:
     SM = _noise_times(kind, S, M)
     place = [-_row_times(kind, S, a, w) for a in range(kind.d)]
     return place, [_dot(SM[a], V[b]) for a in range(kind.d) for b in range(a + 1)]
@@ -82,7 +82,7 @@ def _observed(kind: Kind, S: Matrix, V: Matrix, w: list[Lanes], M: Matrix) -> Fo
 
 def _partly(
     emit: Emitter, kind: Kind, S: Matrix, seen: list[Lanes], m: list[Lanes], V: Matrix, w: list[Lanes], M: Matrix
-) -> Found:
+) -> Moments:
     d, zero = range(kind.d), emit.constant(0.0)
     X = [[seen[a].where(S[a][b], -V[a][b]) for b in d] for a in d]  # V's columns of missing values meet zeros of M
     place = [seen[a].where(zero, m[a]) - _dot(X[a], w) for a in d]
@@ -95,7 +95,7 @@ def _partly(
 
 def _projected(
     emit: Emitter, kind: Kind, S: Matrix, pair: Pair, m: list[Lanes], V: Matrix, w: list[Lanes], M: Matrix
-) -> Found:
+) -> Moments:
     assert pair.R is not None
     d, VR = range(kind.d), _product(V, _turned(pair.R))
     K = _product(VR, M)

@@ -26,7 +26,7 @@ from .kinds import Kind, Unrolled
 from .lanes import VECTOR_BYTES
 from .loops import _add_prior, _call, _fill
 from .posterior_pairs import numbers
-from .scratch import Places, Scratch, Shape, Steps, compiled, memory_types
+from .scratch import Steps, array, compiled, room_types
 from .tiles import BACK, CUT, LARGEST, SHARE, TILE, TOTAL, fingerprint
 
 ALIVE = {64: 2.0**-48, 32: 2.0**-28}  # responsibility over a row's largest, from which on a pair counts
@@ -102,14 +102,8 @@ def loop(bits: int) -> Callable[..., None]:
 
 def _signature(number: Any) -> Any:
     whole, real = types.int64, types.float64
-
-    def array(kind: Any, axes: int, layout: Any = "C") -> Any:
-        return types.Array(kind, axes, layout)
-
     return types.void(
-        types.NamedUniTuple(whole, len(Steps._fields), Steps), types.NamedUniTuple(whole, len(Shape._fields), Shape),
-        types.NamedUniTuple(whole, len(Places._fields), Places), types.NamedTuple(memory_types(number), Scratch),
-        whole, array(number, 2), whole, array(types.int32, 1),
+        *room_types(number), whole, array(number, 2), whole, array(types.int32, 1),
         array(number, 2, "A"), array(number, 2, "A"), array(number, 2, "A"),
         array(number, 1, "A"), array(number, 2, "A"), array(whole, 1, "A"), array(real, 1), whole, whole,
         array(number, 2), array(number, 2),

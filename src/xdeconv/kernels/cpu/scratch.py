@@ -193,16 +193,22 @@ def memory_types(number: Any) -> list[Any]:
     return [types.Array(kinds.get(name, number), axes.get(name, 1), "C") for name in Scratch._fields]
 
 
+def array(kind: Any, axes: int, layout: Any = "C") -> Any:
+    """The type of an array; of layout "A", views of bigger arrays are welcome."""
+    return types.Array(kind, axes, layout)
+
+
+def room_types(number: Any) -> tuple[Any, ...]:
+    """The types of what all loops are told first: steps, shape, places and memory."""
+    addresses = (types.NamedUniTuple(types.int64, len(kind._fields), kind) for kind in (Steps, Shape, Places))
+    return (*addresses, types.NamedTuple(memory_types(number), Scratch))
+
+
 def signature(number: Any) -> Any:
     """The types of ``loops.chunk``'s arguments for a number type; views of bigger arrays are welcome as data."""
     whole, real = types.int64, types.float64
-
-    def array(kind: Any, axes: int, layout: Any = "C") -> Any:
-        return types.Array(kind, axes, layout)
-
     return types.void(
-        types.NamedUniTuple(whole, len(Steps._fields), Steps), types.NamedUniTuple(whole, len(Shape._fields), Shape),
-        types.NamedUniTuple(whole, len(Places._fields), Places), types.NamedTuple(memory_types(number), Scratch),
+        *room_types(number),
         array(number, 2), array(number, 2), array(number, 2, "A"), array(number, 2, "A"), array(number, 2, "A"),
         array(number, 1, "A"), array(number, 2, "A"), array(whole, 1, "A"), array(real, 1), array(real, 1),
         array(real, 1, "A"), whole, whole, array(number, 1), array(number, 2), array(real, 2), array(real, 1),

@@ -82,9 +82,8 @@ class Completeness(Selecting):
         return Completeness(self.function, self.noise, *moved)
 
     def _frame(self, d: int) -> tuple[Array, Array]:
-        return np.zeros(d) if self.shift is None else np.array(self.shift), np.ones(
-            d
-        ) if self.scale is None else np.array(self.scale)
+        shift = np.zeros(d) if self.shift is None else np.array(self.shift)
+        return shift, np.ones(d) if self.scale is None else np.array(self.scale)
 
     def probability(self, batch: Batch) -> Tensor:
         """omega (n,), checked."""
@@ -95,18 +94,18 @@ class Completeness(Selecting):
 
     def _checked(self, X: Array, error: Array) -> Array:
         try:
-            found = self.function(X, error) if _takes_errors(self.function) else self.function(X)
+            returned = self.function(X, error) if _takes_errors(self.function) else self.function(X)
         except Exception as problem:
             problem.add_note(f"This was raised by the function given for selection=, for an array of rows {X.shape}.")
             raise
-        if found is None:
+        if returned is None:
             raise ValueError("selection returned nothing: it must return a probability for each row")
         try:
-            if np.iscomplexobj(found):
+            if np.iscomplexobj(returned):
                 raise TypeError("complex numbers")
-            chance = np.asarray(found).astype(np.float64)
+            chance = np.asarray(returned).astype(np.float64)
         except (TypeError, ValueError) as problem:
-            first = np.asarray(found, dtype=object).ravel()[:1].tolist()
+            first = np.asarray(returned, dtype=object).ravel()[:1].tolist()
             raise ValueError(f"selection must return probabilities, got {first} for the first row") from problem
         if chance.shape != (len(X),):
             raise ValueError(

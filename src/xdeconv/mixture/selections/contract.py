@@ -303,7 +303,7 @@ class Chances(ABC):
             Whose ``rows`` count those that were rejected too; ``seen`` does not.
         """
         kept = self.kept(population, batch)
-        w = torch.ones_like(kept.log_chance) if batch.weight is None else batch.weight.double()
+        w = batch.weights()
         back = (w * (-kept.log_chance).exp()).sum()
         loglik = stats.loglik + (w * (kept.log_kept - kept.log_chance)).sum()
         q = stats.q + population.parameters.log_weights.exp() * back - kept.q

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -20,52 +20,8 @@ from ..background import Background, Uniform
 from .contract import FLOOR, Array, Chances, Kept, Population, Selecting, refuse_bare, standard_errors
 from .intervals import Box, box
 
-SUFFIX = "_over_error"
 CHUNK = 1 << 18  # pairs of a row and a component at a time
 SMALLEST = 1e-300
-
-
-@dataclass(frozen=True)
-class Cut:
-    """Rows were kept where one observed coordinate lies between two edges, for ``selection=`` of :func:`xdeconv.fit`.
-
-    Parameters
-    ----------
-    coordinate : str or int
-        A label or the index of a coordinate; ``NAME_over_error`` is NAME divided by the row's own error of it.
-    above, below : float, optional
-        The edges, in the units of the coordinate, or in errors; at least one.
-    over_error : bool, default False
-        Whether edges are in errors, for a coordinate that is named otherwise.
-
-    Examples
-    --------
-    >>> Cut("parallax_over_error", above=5)
-    Cut('parallax_over_error', above=5)
-    """
-
-    coordinate: str | int
-    above: float | None = None
-    below: float | None = None
-    over_error: bool = False
-
-    def __post_init__(self) -> None:
-        if isinstance(self.coordinate, bool) or not isinstance(self.coordinate, (str, int)):
-            raise ValueError(f"a Cut needs the label or the index of a coordinate, got {self.coordinate!r}")
-        for name, edge in (("above", self.above), ("below", self.below)):
-            if edge is not None and (isinstance(edge, (bool, str)) or not np.isfinite(edge)):
-                raise ValueError(f"{name} of a Cut must be a finite number, got {edge!r}")
-        if self.above is None and self.below is None:
-            raise ValueError(f"Cut({self.coordinate!r}) cuts nothing: give above= or below=")
-        if self.above is not None and self.below is not None and not self.above < self.below:
-            raise ValueError(f"Cut({self.coordinate!r}) keeps nothing: above={self.above:g} and below={self.below:g}")
-
-    def __repr__(self) -> str:
-        sides = [
-            f"{name}={edge:g}" for name, edge in (("above", self.above), ("below", self.below)) if edge is not None
-        ]
-        words = [repr(self.coordinate), *sides, *(["over_error=True"] if self.over_error else [])]
-        return f"Cut({', '.join(words)})"
 
 
 class Edge(NamedTuple):
@@ -185,11 +141,7 @@ class Cuts(Selecting, Chances):
         for rows in batch.chunks(_rows(population)):
             inside, log_chance = self._of(population, rows)
             log_chance = _floored(log_chance)
-            w = (
-                torch.ones(rows.n, dtype=torch.float64, device=rows.device)
-                if rows.weight is None
-                else rows.weight.double()
-            )
+            w = rows.weights()
             each = (w.sum()[None] if len(log_chance) == 1 else w) / log_chance.exp()
             q += each @ inside.value
             g[:, where] += torch.einsum("n,nkc->kc", each, inside.slope)
@@ -262,51 +214,3 @@ def _told(edge: Edge, labels: Sequence[str] | None) -> str:
 
 def _rows(population: Population) -> int:
     return max(1, CHUNK // len(population.parameters.means))
-
-
-def resolved(cuts: Sequence[Cut], labels: Sequence[str] | None, d: int) -> Cuts:
-    """Cuts on coordinates by index, of a model with labels."""
-    edges: list[Edge] = []
-    for cut in cuts:
-        a, by_error = _place(cut, labels, d)
-        for value, lower in ((cut.above, True), (cut.below, False)):
-            if value is not None:
-                edges.append(Edge(a, lower, *((0.0, float(value)) if by_error else (float(value), 0.0))))
-    return Cuts(tuple(edges))
-
-
-def _place(cut: Cut, labels: Sequence[str] | None, d: int) -> tuple[int, bool]:
-    """The coordinate that a cut is on, and whether its edges are in errors."""
-    name = cut.coordinate
-    if isinstance(name, int):
-        if not 0 <= name < d:
-            raise ValueError(f"selection cuts on column {name} and the data have {d}")
-        return name, cut.over_error
-    known = list(labels or ())
-    if name in known:
-        return known.index(name), cut.over_error
-    if name.endswith(SUFFIX) and name.removesuffix(SUFFIX) in known:
-        return known.index(name.removesuffix(SUFFIX)), True
-    columns = f"the columns are {known}" if known else f"the data have no names: give labels=, or an index below {d}"
-    raise ValueError(f"selection cuts on {name!r}, and {columns}: what was cut on must be fitted too")
-
-
-def parsed(text: str) -> list[Cut]:
-    """Cuts that are written as conditions, joined by & or "and".
-
-    >>> parsed("parallax_over_error > 5 & phot_g_mean_mag < 20")
-    [Cut('parallax_over_error', above=5), Cut('phot_g_mean_mag', below=20)]
-    """
-    return [_condition(part, text) for part in text.replace(" and ", "&").split("&")]
-
-
-def _condition(part: str, text: str) -> Cut:
-    for sign, word in ((">=", "above"), ("<=", "below"), (">", "above"), ("<", "below")):
-        name, found, number = part.partition(sign)
-        if found:
-            try:
-                edge: dict[str, Any] = {word: float(number)}
-            except ValueError:
-                break
-            return Cut(name.strip().strip('"`').removeprefix("(").strip(), **edge)
-    raise ValueError(f"{part.strip()!r} in {text!r} is not NAME > NUMBER or NAME < NUMBER")

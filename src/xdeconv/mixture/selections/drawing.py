@@ -104,14 +104,14 @@ class Drawn(Chances):
 
     def log_chance(self, population: Population, batch: Batch) -> Tensor:
         """log P (n,)."""
-        draws, w = self._draws(batch), _weights(batch)
+        draws, w = self._draws(batch), batch.weights()
         if draws.groups is None:
             return _alone(draws, population, w).log_chance
         return smoothed(draws.groups, _means(draws, _ratios(draws, population), len(w)), w)[0].log()
 
     def kept(self, population: Population, batch: Batch) -> Kept:
         """What the function keeps of rows like these, in the mean."""
-        draws, w = self._draws(batch), _weights(batch)
+        draws, w = self._draws(batch), batch.weights()
         return _alone(draws, population, w) if draws.groups is None else _shared(draws, population, w)
 
     def worth(self, population: Population, batch: Batch) -> float:
@@ -125,13 +125,13 @@ class Drawn(Chances):
 
     def _draws(self, batch: Batch) -> Draws:
         key = _key(batch)
-        found = self.remembered.get(key)
-        if found is None:
-            found = self._made(batch, key)
+        draws = self.remembered.get(key)
+        if draws is None:
+            draws = self._made(batch, key)
             held = sum(one.rows.x.numel() for one in self.remembered.values())
-            if held + found.rows.x.numel() <= REMEMBERED:
-                self.remembered[key] = found
-        return found
+            if held + draws.rows.x.numel() <= REMEMBERED:
+                self.remembered[key] = draws
+        return draws
 
     def _made(self, batch: Batch, key: int) -> Draws:
         batch = replace(batch.to(dtype=torch.float64), scale=None)
@@ -190,8 +190,8 @@ class Drawn(Chances):
 def _alone(draws: Draws, population: Population, w: Tensor) -> Kept:
     """Where there is one chance for all rows."""
     if population.parameters.means.numel() < LARGE:
-        found = integrals(population.parameters, draws.rows, draws.log_factor)
-        inside, sums = found.q.sum() + population.beside * draws.beside.sum(), (found.q, found.g, found.G)
+        made = integrals(population.parameters, draws.rows, draws.log_factor)
+        inside, sums = made.q.sum() + population.beside * draws.beside.sum(), (made.q, made.g, made.G)
     else:
         y = _ratios(draws, population)
         both = kernels.accumulate(*population.parameters, replace(draws.rows, weight=y))
@@ -237,11 +237,6 @@ def _means(draws: Draws, y: Tensor, n: int) -> Tensor:
     return every.view(-1, n).mean(0)
 
 
-def _weights(batch: Batch) -> Tensor:
-    ones = torch.ones(batch.n, dtype=torch.float64, device=batch.device)
-    return ones if batch.weight is None else batch.weight.double()
-
-
 def _proposal(population: Population, batch: Batch) -> Population:
     """What is drawn from: even and wider parts of a population, and rows; a mixture in the background is one of them.
 
@@ -282,32 +277,32 @@ def _among(batch: Batch, means: Tensor) -> tuple[Tensor, Tensor]:
 
 def _observed(v: Tensor, z: Tensor | None, like: Batch, m: int, function: Function | None) -> tuple[Batch, Batch]:
     """Draws as their density is asked for, and as they are seen; with no normals they have their noise."""
-    n = like.n
-    if z is None:
-        rows = Batch(v.T.contiguous(), like.noise, missing=like.missing)
-        return rows, rows
-    if function is not None:
-        S = torch.from_numpy(function.covariances(v.cpu().numpy())).to(v)
-        x = (
-            v
-            + (torch.linalg.cholesky_ex(S + 1e-300 * torch.eye(v.shape[1]).to(v))[0].nan_to_num(0.0) @ z[..., None])[
-                ..., 0
-            ]
-        )
-        lower = torch.tril_indices(v.shape[1], v.shape[1])
-        packed = S[:, lower[0], lower[1]].T.contiguous()
-        return Batch(v.T.contiguous()), Batch(x.T.contiguous(), packed)
-    S = like.covariance()
-    root = (
-        torch.from_numpy(np.linalg.cholesky(S.cpu().numpy() + 1e-300 * np.eye(like.p)))
-        if like.full
-        else S.clamp(min=0.0).sqrt()
-    )
+    if z is not None and function is not None:
+        return Batch(v.T.contiguous()), _by_model(v, z, function)
+    rows = Batch(v.T.contiguous(), like.noise, missing=like.missing) if z is None else _like(v, z, like, m)
+    return rows, rows
+
+
+def _by_model(v: Tensor, z: Tensor, function: Function) -> Batch:
+    """True values with the noise that a model has of them."""
+    S = torch.from_numpy(function.covariances(v.cpu().numpy())).to(v)
+    root = torch.linalg.cholesky_ex(S + 1e-300 * torch.eye(v.shape[1]).to(v))[0].nan_to_num(0.0)
+    x = v + (root @ z[..., None])[..., 0]
+    lower = torch.tril_indices(v.shape[1], v.shape[1])
+    return Batch(x.T.contiguous(), S[:, lower[0], lower[1]].T.contiguous())
+
+
+def _like(v: Tensor, z: Tensor, like: Batch, m: int) -> Batch:
+    """True values with the noise and the gaps of rows, m rounds of one for each."""
+    n, S = like.n, like.covariance()
+    if like.full:
+        root = torch.from_numpy(np.linalg.cholesky(S.cpu().numpy() + 1e-300 * np.eye(like.p)))
+    else:
+        root = S.clamp(min=0.0).sqrt()
     x = v.view(m, n, -1) + torch.einsum("npq,mnq->mnp", root.to(v).expand(n, -1, -1), z.view(m, n, -1))
     x = torch.where(like.x.T.isnan(), torch.nan, x).reshape(m * n, -1)
     noise = None if like.noise is None else like.noise if like.noise.shape[1] == 1 else like.noise.repeat(1, m)
-    rows = Batch(x.T.contiguous(), noise, missing=like.missing)
-    return rows, rows
+    return Batch(x.T.contiguous(), noise, missing=like.missing)
 
 
 def _beside(rows: Batch, background: Background | None) -> Batch:

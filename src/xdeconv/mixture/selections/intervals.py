@@ -7,7 +7,6 @@ along one coordinate it follows from those. All is exact but the share itself wi
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..boxes import log_box
+from ..quadrature import gauss_legendre
 
 NODES = ((0.3, 8), (0.75, 14), (0.9, 20))  # of the integral over the correlation of two coordinates, up to so large a
 # one: good to 1e-13
@@ -101,7 +101,7 @@ def _correlated(low: Tensor, high: Tensor, r: Tensor) -> Tensor:
 
 def _corner(h: Tensor, k: Tensor, r: Tensor, count: int) -> Tensor:
     """The integral (n,) of the density of two standard Gaussians at (h, k) over their correlation, from 0 to r."""
-    nodes, weights = (torch.tensor(t, dtype=r.dtype, device=r.device) for t in _rule(count))
+    nodes, weights = gauss_legendre(count, r)
     top = torch.asin(r)
     sine = torch.sin(top[:, None] * ((nodes + 1) / 2))
     exponent = ((h * k)[:, None] * sine - ((h * h + k * k) / 2)[:, None]) / (1 - sine * sine).clamp(min=1e-15)
@@ -123,7 +123,7 @@ def _steep_corner(h: Tensor, k: Tensor, r: Tensor) -> Tensor:
     series = series - (2 * np.pi) ** 0.5 * b * torch.exp(-0.5 * hk) * torch.special.ndtr(-far) * (
         1 - c * b2 * (1 - d * b2 / 5) / 3
     )
-    nodes, weights = (torch.tensor(t, dtype=r.dtype, device=r.device) for t in _rule(STEEP))
+    nodes, weights = gauss_legendre(STEEP, r)
     x2 = (a[:, None] * ((nodes + 1) / 2)) ** 2
     root, hk = (1 - x2).sqrt(), hk[:, None]
     rest = torch.exp(-hk * x2 / (2 * (1 + root) ** 2)) / root - (1 + c[:, None] * x2 * (1 + d[:, None] * x2))
@@ -131,12 +131,6 @@ def _steep_corner(h: Tensor, k: Tensor, r: Tensor) -> Tensor:
     missing = series + (torch.exp(-0.5 * (ridge + hk)) * rest) @ weights * (a / 2)
     whole = torch.special.ndtr(torch.minimum(h, k)) * torch.special.ndtr(-torch.maximum(h, k))
     return sign * (whole - missing / (2 * np.pi))
-
-
-@lru_cache
-def _rule(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights of Gauss and Legendre."""
-    return np.polynomial.legendre.leggauss(count)
 
 
 def _pair(one: Tensor, two: Tensor, a: int, b: int) -> Tensor:

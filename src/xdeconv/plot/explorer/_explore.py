@@ -19,6 +19,7 @@ import numpy as np
 from ...fitting.history import columns, remembered
 from ...mixture._mixture import Mixture
 from ...mixture.background import Uniform
+from ...mixture.coordinates import names_or_numbers
 from ...system.files import write_atomically
 from ..viewing import view
 
@@ -86,7 +87,7 @@ def facts(mixture: Mixture, title: str = "Mixture") -> dict[str, Any]:
         "title": title,
         "k": mixture.k,
         "d": mixture.d,
-        "labels": list(mixture.labels or (f"x{a}" for a in range(mixture.d))),
+        "labels": names_or_numbers(mixture.labels, mixture.d),
         "named": mixture.labels is not None,
         "units": list(mixture.units or [""] * mixture.d),
         "ranges": ranges,
