@@ -7,8 +7,9 @@
                                                   what a user of a large file waits for, the first steps first
 
 Times are medians of rounds in which all candidates take turns, each with the memory of the one before given back:
-else a plain reader took half as long, or twice, by what had been freed before it. Core-seconds are those of all threads of the process:
-they can be compared on a machine that does other work; seconds cannot. Files lie in --folder and are made once.
+else a plain reader took half as long, or twice, by what had been freed before it. Core-seconds are those of all
+threads of the process: they can be compared on a machine that does other work; seconds cannot. Files lie in --folder
+and are made once.
 """
 
 from __future__ import annotations
