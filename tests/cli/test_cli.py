@@ -19,6 +19,7 @@ from catalogues import FEATURES, gaia_like
 from xdeconv import cli
 from xdeconv.cli.app import EXIT_CODES
 from xdeconv.cli.plot import Wanted, draw
+from xdeconv.system.progress import Progress
 
 COLUMNS = ",".join(FEATURES)
 ROWS = 600
@@ -309,8 +310,12 @@ def test_prepare(folder, call):
 
 
 @pytest.mark.slow
-def test_simulate(folder, call):
+def test_simulate(folder, call, monkeypatch):
+    counts = []
+    told = Progress.update
+    monkeypatch.setattr(Progress, "update", lambda self, text, done=0: told(self, text, done) or counts.append(done))
     assert call("simulate", "gaia", "--rows", 1000, "--seed", 3, "-o", folder / "sim.parquet")[0] == 0
+    assert sum(counts) == 1000
     assert pq.read_metadata(folder / "sim.parquet").num_rows == 1000
     assert call("simulate", "stars", "-o", folder / "sim.parquet")[0] == 2
 

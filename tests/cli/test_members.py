@@ -84,6 +84,13 @@ def test_a_group_is_not_called_as_the_background_is(here, call):
     assert list(columns("m.parquet")) == ["id", "p_cluster", "p_background"]
 
 
+def test_denoising_computes_the_background_too_where_it_is_told(here, call):
+    xd.load("cluster.safetensors").with_(background=FIELD, background_weight=1 - FRACTION).save("beside.safetensors")
+    words = ("beside.safetensors", "rows.parquet", "--dtype", "float32", "-o")
+    assert call("members", *words, "m.parquet")[0] == call("posterior", *words, "p.parquet")[0] == 0
+    np.testing.assert_array_equal(columns("p.parquet")["p_background"], columns("m.parquet")["p_background"])
+
+
 def test_a_field_takes_the_place_of_a_background(here, call):
     """The background counted as members: with the same field beside it, 99.8 % of all rows were."""
     beside = xd.load("cluster.safetensors").with_(background=FIELD, background_weight=1 - FRACTION)

@@ -77,6 +77,10 @@ class CatalogSource(Source):
         return self.tally.rows[key]
 
     @property
+    def known_rows(self) -> int | None:
+        return self.tally.rows.get((self.part, self.pieces), self._known)
+
+    @property
     def dim(self) -> int:
         return len(self.recipe.features)
 

@@ -79,5 +79,5 @@ def posterior_columns(
                 for b in range(a)
             }
     if mixture.background is not None:
-        columns["p_background"] = mixture.background_probability(batch)
+        columns["p_background"] = mixture.background_probability(batch, **place)
     return columns

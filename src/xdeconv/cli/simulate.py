@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from . import options, outputs
 from .app import app, say
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @app.command()
@@ -24,9 +28,17 @@ def simulate(
     """Write Gaia-like rows with the archive's column names, as many as one likes, in bounded memory."""
     from ..catalog.writers import SUFFIXES, write_blocks
     from ..simulate._gaia import gaia_tables
+    from ..system.progress import progress_of_call
 
     outputs.checked(output, (), force, SUFFIXES)
     mark = outputs.table_mark()
-    blocks = (block for table in gaia_tables(rows, seed, device=device or "cpu") for block in table.to_batches())
-    write_blocks(output, (block.replace_schema_metadata({**(block.schema.metadata or {}), **mark}) for block in blocks))
+    with progress_of_call(None, rows) as progress:
+
+        def blocks() -> Iterator[pa.RecordBatch]:
+            for table in gaia_tables(rows, seed, device=device or "cpu"):
+                for block in table.to_batches():
+                    yield block.replace_schema_metadata({**(block.schema.metadata or {}), **mark})
+                    progress.update(f"rows to {output}", done=block.num_rows)
+
+        write_blocks(output, blocks())
     say(f"{rows:,} rows in {output}")

@@ -96,7 +96,7 @@ def write_appended(
     from ..catalog.writers import write_blocks
     from ..system.progress import progress_of_call
 
-    with progress_of_call(None, None) as progress:
+    with progress_of_call(None, source.known_rows) as progress:
 
         def told(batch: Batch, made: Mapping[str, np.ndarray]) -> None:
             progress.update(f"rows to {output}", done=batch.n)

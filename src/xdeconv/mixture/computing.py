@@ -17,6 +17,7 @@ from ..kernels.parameters import Parameters
 from ..rows.batch import Batch
 from ..rows.data import Source
 from ..system.devices import chosen_device, number_type
+from ..system.progress import progress_of_call
 
 T = TypeVar("T")
 MANY_PAIRS = 10**7  # of a row and a component: from here on a GPU is worth its start
@@ -98,7 +99,18 @@ def _frame(parameters: Parameters) -> tuple[Tensor, Tensor]:
 
 
 def answers(asked: Source | Batch, answer: Callable[[Batch], T], where: Computing) -> Iterator[T]:
-    """answer(batch) of all rows, in order; on a CPU by all cores, on a GPU by the caller."""
+    """answer(batch) of all rows, in order, with progress where it takes long; on a CPU by all cores."""
+
+    def counted(batch: Batch) -> tuple[int, T]:
+        return batch.n, answer(batch)
+
+    with progress_of_call(None, asked.n if isinstance(asked, Batch) else asked.known_rows) as progress:
+        for rows, found in _answered(asked, counted, where):
+            progress.update("rows", done=rows)
+            yield found
+
+
+def _answered(asked: Source | Batch, answer: Callable[[Batch], T], where: Computing) -> Iterator[T]:
     if isinstance(asked, Batch):
         return map(answer, asked.chunks(CHUNK_ROWS) if where.moved else [asked])
     plain = asked.arranged(None, 0)

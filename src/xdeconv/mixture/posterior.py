@@ -17,6 +17,7 @@ from ..kernels.parameters import Parameters
 from ..kernels.posteriors import unpacked
 from ..rows import checks
 from ..rows.batch import Batch
+from ..system.progress import progress_of_call
 from . import line
 from .computing import CHUNK_ROWS, Computing, computing
 from .coordinates import Coordinate, coefficients, indices
@@ -110,10 +111,13 @@ class Posterior:
         """Posterior mean (n, d) and covariance (n, d, d) of each row, in one go."""
         d, first = len(self._kept), 0
         mean, covariance = np.empty((self.rows.n, d)), np.empty((self.rows.n, d, d))
-        for rows in self.rows.chunks(min(CHUNK_ROWS, max(1, MOMENT_NUMBERS // self.parameters.d**2))):
-            part = slice(first, first + rows.n)
-            mean[part], covariance[part] = self._moments(rows, first)
-            first = part.stop
+        size = min(CHUNK_ROWS, max(1, MOMENT_NUMBERS // self.parameters.d**2))
+        with progress_of_call(None, self.rows.n) as progress:
+            for rows in self.rows.chunks(size):
+                part = slice(first, first + rows.n)
+                mean[part], covariance[part] = self._moments(rows, first)
+                first = part.stop
+                progress.update("rows", done=rows.n)
         return mean, covariance
 
     def _moments(self, rows: Batch, first: int) -> tuple[Array, Array]:
@@ -249,7 +253,12 @@ class Posterior:
         return max(1, CHUNK_NUMBERS // (self.parameters.k * max(self.parameters.d, self.rows.p) ** 2))
 
     def _collect(self, f: Callable[[_Pairs], Tensor]) -> Array:
-        return np.concatenate([f(pairs).numpy() for _, pairs, _ in self._pairs()])
+        found = []
+        with progress_of_call(None, self.rows.n) as progress:
+            for chunk, pairs, _ in self._pairs():
+                found.append(f(pairs).numpy())
+                progress.update("rows", done=chunk.n)
+        return np.concatenate(found)
 
     def _pairs(self) -> Iterator[tuple[Batch, _Pairs, Tensor]]:
         size, k, keep, where = self._chunk_rows, self.parameters.k, torch.tensor(self._kept), self._where

@@ -13,7 +13,6 @@ from .. import kernels
 from ..kernels.parameters import Parameters
 from ..rows.batch import Batch
 from ..rows.data import Source
-from ..system.progress import progress_of_call
 from .asking import Asked, name_of
 from .components import Components
 from .computing import answers, computing, rows_in
@@ -418,7 +417,7 @@ class Questions(Components):
         self, question: Callable[[Parameters, Batch], Tensor], X: Any, *arrays: Any, device: Any = None,
         dtype: Any = None, **named: Any,
     ) -> Iterator[tuple[Tensor, Batch]]:  # fmt: skip
-        """Answers, float64 on the CPU, with the rows that they are about; progress is shown where it takes long."""
+        """Answers, float64 on the CPU, with the rows that they are about."""
         asked = self.asked_rows(X, *arrays, **named)
         where = computing(self.scaled(), lambda: rows_in(asked), device, dtype)
 
@@ -426,10 +425,7 @@ class Questions(Components):
             plain = batch.to("cpu", torch.float64)
             return question(where.parameters, where.batch(self.seen(plain))).double().cpu(), plain
 
-        with progress_of_call(None, None) as progress:
-            for answered, batch in answers(asked, answer, where):
-                progress.update("rows", done=batch.n)
-                yield answered, batch
+        return answers(asked, answer, where)
 
 
 def kernels_log_prob(parameters: Parameters, batch: Batch) -> Tensor:

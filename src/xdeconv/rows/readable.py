@@ -71,6 +71,11 @@ class Readable(ABC):
         return ()
 
     @property
+    def known_rows(self) -> int | None:
+        """How many rows there are, where that is known before they are read."""
+        return self.rows
+
+    @property
     def has_log_prior(self) -> bool:
         """Whether batches have log-priors, which name components, so that none is moved."""
         return False

@@ -11,7 +11,9 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -36,7 +38,7 @@ def in_order(
 
     Of long streams, each of which one thread at a time reads, the others must be read far ahead for all threads to have
     work: ``size`` tells the bytes of a result, so that as many may wait as fit, while the caller waits for another.
-    Closing the iterator ends their work.
+    Closing the iterator ends their work. What they call knows the caller's progress, and shows none of its own.
 
     >>> list(in_order([lambda: iter("ab"), lambda: iter("c")], str.upper))
     ['A', 'B', 'C']
@@ -46,7 +48,7 @@ def in_order(
     tasks = []
     try:
         for _ in range(count):
-            tasks.append(cores.begin("stream", shared.work))
+            tasks.append(cores.begin("stream", partial(copy_context().run, shared.work)))
         while (result := shared.take()) is not None:
             yield result.pop()
     finally:

@@ -129,7 +129,7 @@ def numbers(batch: pa.RecordBatch, name: str) -> Array:
     column = batch.column(name)
     kind = column.type
     if kind.equals(pa.float32()) or kind.equals(pa.float64()):  # nearly all, and asked for once per block and column
-        return with_nans(column, kind.bit_width == 32) if column.null_count else column.to_numpy()
+        return with_nans(column, kind.bit_width == 32) if column.null_count else _as_it_is(column)
     if pa.types.is_dictionary(kind):
         column = column.dictionary_decode()
         kind = column.type
@@ -146,6 +146,13 @@ def numbers(batch: pa.RecordBatch, name: str) -> Array:
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         raise Inexact(f"column {name}", f"is of type {kind}, which is not a number")
     return column.to_numpy(zero_copy_only=False)
+
+
+def _as_it_is(column: pa.Array) -> Array:
+    """A column of floats without nulls, in Arrow's memory: to_numpy imports pandas first, if it is there, for 0.4 s."""
+    kind = np.float32 if column.type.bit_width == 32 else np.float64
+    end = column.offset + len(column)
+    return np.frombuffer(column.buffers()[1], kind, end)[column.offset :] if end else np.empty(0, kind)
 
 
 def _whole(column: pa.Array, name: str) -> pa.Array:
