@@ -16,7 +16,7 @@ from ..mixture._mixture import Mixture
 from ..rows.data import Source
 from ..system.ranks import made_by_first, rank, world
 from ..system.text import counted
-from .beside.background import with_share
+from .beside.background import describe_rows_outside, with_share
 from .beside.drawing import drawn, drawn_again
 from .frame import Frame
 from .history import Callback, Epoch
@@ -279,6 +279,9 @@ def _first_notes(workspace: Workspace) -> tuple[str, ...]:
         rows = f"{workspace.empty:,.0f} of {workspace.train.rows:,} rows have nothing observed"
         notes.append(f"{rows}: they say nothing about the mixture")
         log.warning(notes[-1])
+    if outside := made_by_first(lambda: describe_rows_outside(plan.background, workspace.raw), plan.device):
+        notes.append(outside)
+        log.warning(outside)
     return tuple(notes)
 
 
