@@ -297,6 +297,8 @@ def _off(scale: Scale | None) -> bool:
 def _lines(verdict: Verdict) -> list[str]:
     from ..system.text import measured
 
+    if not verdict.rows:
+        return [f"{verdict.coordinate}: {verdict.text}"]
     scales = [f"{name} x {measured(s.factor, s.standard_error)}" for name, s in
               (("errors", verdict.errors), ("widths", verdict.widths)) if s is not None]  # fmt: skip
     numbers = ", ".join(
