@@ -105,13 +105,13 @@ def test_a_store_remembers_the_options(here, call):
 
 
 def test_a_store_of_the_command_remembers_zero_points_factors_and_weights(here, call):
-    more = ("--offset", "x=0.1 * p0", "--inflate", "y=2", "--weight", "r_x_y")
+    more = ("--offset", "x=0.1 * p0", "--inflate", "y=2", "--weight", "r_x_y", "--missing", "y=-999")
     table = pq.read_table("rows.parquet")
     table = table.set_column(table.column_names.index("r_x_y"), "r_x_y", [np.linspace(0.1, 0.9, ROWS)])
     pq.write_table(table, "rows.parquet")
     assert call("prepare", "rows.parquet", "store", "-c", "x,y", "--error-pattern", "sd_{name}", *more)[0] == 0
     right = xd.open("rows.parquet", ["x", "y"], error_pattern="sd_{name}", offset={"x": "0.1 * p0"}, inflate={"y": 2.0},
-                    weight="r_x_y")  # fmt: skip
+                    weight="r_x_y", missing={"y": -999})  # fmt: skip
     assert xd.open("store").recipe == right.recipe
 
 

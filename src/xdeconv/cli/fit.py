@@ -58,6 +58,7 @@ def fit(
     derive: options.Derive = None,
     offset: options.Offset = None,
     inflate: options.Inflate = None,
+    missing: options.Missing = None,
     preset: options.Preset = None,
     background: options.Background = None,
     tails: options.Tails = None,
@@ -85,8 +86,8 @@ def fit(
     Under torchrun, ranks share the rows: torchrun --nproc-per-node 8 -m xdeconv fit ...
     """
     arguments = options.opening(
-        columns, error, unit, derive=derive, offset=offset, inflate=inflate, preset=preset, weight=weight,
-        correlation=correlation, error_pattern=error_pattern,
+        columns, error, unit, derive=derive, offset=offset, inflate=inflate, missing=missing, preset=preset,
+        weight=weight, correlation=correlation, error_pattern=error_pattern,
         correlation_pattern=correlation_pattern, log_prior=log_prior,
     )  # fmt: skip
     k = count(components)

@@ -69,6 +69,9 @@ Offset = Annotated[
 Inflate = Annotated[
     list[str] | None, typer.Option(help="COLUMN=NUMBER or EXPRESSION to multiply its error by. Repeatable.")
 ]
+Missing = Annotated[
+    list[str] | None, typer.Option(help="COLUMN=NUMBER that stands for a missing value, such as -999. Repeatable.")
+]
 Preset = Annotated[
     Literal["paper-2019", "paper-2019-code"] | None, typer.Option(help="That paper's columns and errors.")
 ]
@@ -156,6 +159,7 @@ def opening(
     derive: Sequence[str] | None = None, offset: Sequence[str] | None = None, inflate: Sequence[str] | None = None,
     preset: str | None = None, weight: str | None = None, correlation: Sequence[str] | None = None,
     error_pattern: str | None = None, correlation_pattern: str | None = None, log_prior: str | None = None,
+    missing: Sequence[str] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Arguments of xd.open, as JSON, so that a model can remember how its rows are read."""
     named = {name: {k: value(v) for k, v in (_one_each(items, f"--{name}") or {}).items()}
@@ -170,6 +174,7 @@ def opening(
         "error_pattern": error_pattern,
         "correlation_pattern": correlation_pattern,
         "log_prior": listed(log_prior) or None,
+        "missing": numbers(missing, "--missing"),
         **named,
     }
     unsaid: dict[str, Any] = {"log_prior": []} if log_prior == "none" else {}  # whatever a model or a store remembers

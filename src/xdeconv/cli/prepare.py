@@ -30,6 +30,7 @@ def prepare(
     derive: options.Derive = None,
     offset: options.Offset = None,
     inflate: options.Inflate = None,
+    missing: options.Missing = None,
     weight: options.Weight = None,
     preset: options.Preset = None,
     seed: Annotated[int, typer.Option(help="Same seed, same order of rows.", min=0)] = 0,
@@ -52,8 +53,8 @@ def prepare(
 
     chosen = None
     arguments = options.opening(
-        columns, error, unit, derive=derive, offset=offset, inflate=inflate, weight=weight, preset=preset,
-        correlation=correlation, error_pattern=error_pattern, correlation_pattern=correlation_pattern,
+        columns, error, unit, derive=derive, offset=offset, inflate=inflate, missing=missing, weight=weight,
+        preset=preset, correlation=correlation, error_pattern=error_pattern, correlation_pattern=correlation_pattern,
         log_prior=log_prior,
     )  # fmt: skip
     if arguments:

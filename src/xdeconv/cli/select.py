@@ -68,6 +68,7 @@ def select(
     derive: options.Derive = None,
     offset: options.Offset = None,
     inflate: options.Inflate = None,
+    missing: options.Missing = None,
     preset: options.Preset = None,
     background: options.Background = None,
     tails: options.Tails = None,
@@ -89,8 +90,8 @@ def select(
               "selection": options.selection(selection)}  # fmt: skip
     refuse_targets(output, chosen_model, results, [*data, config, options.model_of(background)], force)
     arguments = options.opening(
-        columns, error, unit, derive=derive, offset=offset, inflate=inflate, preset=preset, weight=weight,
-        correlation=correlation, error_pattern=error_pattern, correlation_pattern=correlation_pattern,
+        columns, error, unit, derive=derive, offset=offset, inflate=inflate, missing=missing, preset=preset,
+        weight=weight, correlation=correlation, error_pattern=error_pattern, correlation_pattern=correlation_pattern,
     )  # fmt: skip
     source = options.open_data(data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
     say(source.describe())
