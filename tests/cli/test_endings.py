@@ -516,3 +516,11 @@ def test_draws_come_in_blocks(here, call, monkeypatch):
     assert [block.num_rows for block in blocks] == [100, 100, 50]
     drawn = np.stack([blocks[0].column(name).to_numpy() for name in "xy"], axis=1)
     np.testing.assert_array_equal(drawn, mixture.sample(100, seed=3))
+
+
+def test_a_damaged_model_is_a_file_that_cannot_be_read(here, call):
+    whole = (here / "m.safetensors").read_bytes()
+    for damaged in (whole[:-9], whole[:-1] + bytes([whole[-1] ^ 1]), b"nothing"):
+        (here / "m.safetensors").write_bytes(damaged)
+        code, _, err = call("info", "m.safetensors")
+        assert (code, err.count("\n")) == (3, 1), err
