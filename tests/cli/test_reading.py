@@ -115,6 +115,15 @@ def test_a_store_of_the_command_remembers_zero_points_factors_and_weights(here, 
     assert xd.open("store").recipe == right.recipe
 
 
+def test_an_error_of_plain_ra_can_be_said(here, call):
+    sky = {"ra": [1.0, 2.0, 3.0], "dec": [60.0, 60.0, 60.0], "ra_error": [36.0] * 3, "dec_error": [36.0] * 3}
+    pq.write_table(pa.table(sky), "sky.parquet")
+    for word, sd in (("--cos-dec", 2e-5), ("--no-cos-dec", 1e-5)):
+        code, _, err = call("prepare", "sky.parquet", f"store{word}", "-c", "ra", "--unit", "ra_error=mas", word)
+        assert code == 0, err
+        np.testing.assert_allclose(xd.open(f"store{word}").load().batch.noise.numpy(), sd**2)
+
+
 def test_what_looks_like_an_error_is_offered_where_none_was_found(here, call):
     code, _, err = call(*FIT[:4], "-k", "1", "-o", "m.safetensors")
     assert code == 1

@@ -59,6 +59,7 @@ def fit(
     offset: options.Offset = None,
     inflate: options.Inflate = None,
     missing: options.Missing = None,
+    cos_dec: options.CosDec = None,
     preset: options.Preset = None,
     background: options.Background = None,
     tails: options.Tails = None,
@@ -87,7 +88,7 @@ def fit(
     """
     arguments = options.opening(
         columns, error, unit, derive=derive, offset=offset, inflate=inflate, missing=missing, preset=preset,
-        weight=weight, correlation=correlation, error_pattern=error_pattern,
+        cos_dec=cos_dec, weight=weight, correlation=correlation, error_pattern=error_pattern,
         correlation_pattern=correlation_pattern, log_prior=log_prior,
     )  # fmt: skip
     k = count(components)

@@ -72,6 +72,10 @@ Inflate = Annotated[
 Missing = Annotated[
     list[str] | None, typer.Option(help="COLUMN=NUMBER that stands for a missing value, such as -999. Repeatable.")
 ]
+CosDec = Annotated[
+    bool | None,
+    typer.Option("--cos-dec/--no-cos-dec", help="Whether an error of ra is one of ra cos dec. Default: it is."),
+]
 Preset = Annotated[
     Literal["paper-2019", "paper-2019-code"] | None, typer.Option(help="That paper's columns and errors.")
 ]
@@ -159,7 +163,7 @@ def opening(
     derive: Sequence[str] | None = None, offset: Sequence[str] | None = None, inflate: Sequence[str] | None = None,
     preset: str | None = None, weight: str | None = None, correlation: Sequence[str] | None = None,
     error_pattern: str | None = None, correlation_pattern: str | None = None, log_prior: str | None = None,
-    missing: Sequence[str] | None = None,
+    missing: Sequence[str] | None = None, cos_dec: bool | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Arguments of xd.open, as JSON, so that a model can remember how its rows are read."""
     named = {name: {k: value(v) for k, v in (_one_each(items, f"--{name}") or {}).items()}
@@ -178,6 +182,7 @@ def opening(
         **named,
     }
     unsaid: dict[str, Any] = {"log_prior": []} if log_prior == "none" else {}  # whatever a model or a store remembers
+    unsaid |= {} if cos_dec is None else {"cos_dec": cos_dec}
     return {name: given for name, given in said.items() if given} | unsaid
 
 

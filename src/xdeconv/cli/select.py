@@ -69,6 +69,7 @@ def select(
     offset: options.Offset = None,
     inflate: options.Inflate = None,
     missing: options.Missing = None,
+    cos_dec: options.CosDec = None,
     preset: options.Preset = None,
     background: options.Background = None,
     tails: options.Tails = None,
@@ -91,7 +92,8 @@ def select(
     refuse_targets(output, chosen_model, results, [*data, config, options.model_of(background)], force)
     arguments = options.opening(
         columns, error, unit, derive=derive, offset=offset, inflate=inflate, missing=missing, preset=preset,
-        weight=weight, correlation=correlation, error_pattern=error_pattern, correlation_pattern=correlation_pattern,
+        cos_dec=cos_dec, weight=weight, correlation=correlation, error_pattern=error_pattern,
+        correlation_pattern=correlation_pattern,
     )  # fmt: skip
     source = options.open_data(data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
     say(source.describe())
