@@ -115,7 +115,7 @@ def select(
         remembered = {"where": where, "data": list(data),
                       "options": {"components": choice.best, "criterion": choice.criterion, "seed": seed}
                       | {name: str(value) for name, value in beside.items() if value is not None}}  # fmt: skip
-        save(choice.result, chosen_model, remembered, source.notes)
+        save(choice.result, chosen_model, remembered)
         say(f"{choice.best} components: {chosen_model}")
     if choice.interrupted:
         again = "" if results is None else f": the same command resumes from {results}"
