@@ -220,6 +220,21 @@ def test_velocities_are_judged_by_noise_that_does_not_depend_on_them():
     assert [group.rows for group in east.groups] == [2000] * 10
 
 
+def test_rows_are_grouped_by_text():
+    line, sd = TRUTH.marginal([0]).with_(labels=["x"]), np.sqrt(NOISE[:, 0])
+    survey = np.where(np.arange(N) % 4, "A", "B")
+    x = X[:, 0] + np.where(survey == "B", 1.5 * sd, 0.0) * np.random.default_rng(4).normal(size=N)
+    table = {"x": x, "x_error": sd, "survey": survey, "name": [f"star {i}" for i in range(N)]}
+    found = xd.check(xd.open(table, ["x"]), line, by=["survey"])
+    a, b = found.verdicts[0].groups[-2:]
+    assert (a.quantity, a.rows, b.quantity, b.rows) == ("survey = A", 3 * N // 4, "survey = B", N // 4)
+    assert b.sd > 1.1 > a.sd
+    assert f"    survey = B: {N // 4:,} rows, mean" in str(found)
+    assert xd.check(x[:, None], line, error=sd[:, None], by={"survey": survey}).verdicts[0].groups[-2:] == (a, b)
+    with pytest.raises(ValueError, match="different texts: at most 20"):
+        xd.check(xd.open(table, ["x"]), line, by=["name"])
+
+
 def test_velocities_that_no_star_shows_are_said_to_be_unseen():
     truth, source = stars(2000, spectra=0.0)
     found = xd.check(source, truth)
