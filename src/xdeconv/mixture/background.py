@@ -152,7 +152,18 @@ class Uniform(Background):
         return log_convolved_box(low, high, batch) - (high - low).log() @ seen
 
     def beyond(self, batch: Batch) -> Tensor:
-        """Which rows (n,) lie outside the box, further than :data:`REACH` times their errors: they are not of it."""
+        """Which rows lie so far outside the box that they cannot be of it: by more than five times their errors.
+
+        Parameters
+        ----------
+        batch : Batch
+            Noisy rows.
+
+        Returns
+        -------
+        torch.Tensor (n,)
+            Booleans.
+        """
         low, high = (
             torch.tensor(edge, dtype=batch.x.dtype, device=batch.device)[:, None] for edge in (self.low, self.high)
         )
