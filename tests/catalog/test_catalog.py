@@ -95,6 +95,19 @@ def test_given_errors():
     assert np.allclose(loaded(table, ["x"], inflate={"x": "1 + sigma"}).noise[0], 0.13**2)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int32"])
+def test_values_that_stand_for_missing_ones(dtype):
+    value = -999 if dtype == "int32" else 99.999
+    table = {"x": np.array([1, value, 3], dtype), "x_error": np.array([0.1, -1.0, 0.1])}
+    source = open_catalog(table, ["x", "double"], derive={"double": "2 * x"}, missing={"x": value}, where="x != 3")
+    np.testing.assert_array_equal(source.load().batch.x, [[1, np.nan], [2, np.nan]])
+    assert f"{value} -> missing; sd x_error" in source.describe()
+    with pytest.raises(ValueError, match="missing must be the number"):
+        open_catalog(table, ["x"], missing={"x": "NA"})
+    with pytest.raises(ValueError, match="missing is given for"):
+        open_catalog(table, ["x"], missing={"y": value})
+
+
 def test_kinds_of_noise():
     table = plain()
     assert loaded(table, ["x", "y"]).full

@@ -153,7 +153,7 @@ READINGS = {
              "correlation": {("parallax", "pmra"): 0.25}, "unit": {"parallax": "arcsec"}},
     "derived": {"columns": ["l", "b", "L"], "derive": ["galactic", {"L": "parallax ** 2"}], "weight": "ruwe"},
     "inflated": {"columns": ["parallax", "bp_rp"], "inflate": {"parallax": 2}, "offset": {"parallax": "0.1 * ruwe"},
-                 "fill": {"bp_rp": 0.5}},
+                 "fill": {"bp_rp": 0.5}, "missing": {"parallax": -999}},
     "patterns": {"columns": ["parallax"], "error_pattern": "{name}_pmra_corr"},
     "velocities": {"columns": ["U", "V", "W"], "derive": "velocities"},
 }  # fmt: skip

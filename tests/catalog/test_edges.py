@@ -385,6 +385,19 @@ def test_whole_numbers_that_would_change_are_refused(make):
         assert read(make(KEPT))[0, :3].tolist() == KEPT.tolist()
 
 
+@pytest.mark.parametrize("kind", [pl.String, pl.Categorical, pl.Enum(["A", "B"])], ids=str)
+def test_categories_of_polars_are_text(kind, tmp_path):
+    table = pl.DataFrame({"x": [1.0, 2.0, 3.0], "s": ["A", None, "B"]}).with_columns(pl.col("s").cast(kind))
+    table.write_parquet(tmp_path / "rows.parquet")
+    table.write_ipc(tmp_path / "rows.arrow")
+    for rows in (table, table.lazy(), tmp_path / "rows.parquet", tmp_path / "rows.arrow"):
+        assert values(rows, where="s == 'B'").tolist() == [[3.0]]
+        passed = [some for _, some in open_catalog(rows, ["x"], error={"x": None}).passes(("s",))]
+        assert pa.Table.from_batches(passed)["s"].to_pylist() == ["A", None, "B"]
+    with pytest.raises(ValueError, match="column s is text, such as 'A'"):
+        open_catalog(table, ["s"], error={"s": None}).load()
+
+
 def test_whole_numbers_of_arrays_and_lists():
     for array in (LARGE[:, None], [[2**53 + 1]], np.array([[2**64 - 1]], dtype="u8"), [[2**70 + 1]],
                   pd.Series(LARGE).to_frame(0)):  # fmt: skip

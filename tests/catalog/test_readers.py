@@ -279,8 +279,15 @@ def test_nothing_to_read():
 
 def test_unknown_suffix(tmp_path):
     (tmp_path / "rows.xyz").write_text("x\n1\n")
-    with pytest.raises(ValueError, match="cannot tell one format"):
+    with pytest.raises(ValueError, match=r"rows.xyz: cannot tell the format"):
         open_table(tmp_path / "rows.xyz")
+
+
+def test_files_of_different_formats(tmp_path):
+    for name in ("a.csv", "b.parquet", "c.csv"):
+        (tmp_path / name).write_text("x\n1\n")
+    with pytest.raises(ValueError, match=r"a\.csv and .*b\.parquet are of different formats"):
+        open_table([tmp_path / name for name in ("a.csv", "b.parquet", "c.csv")])
 
 
 def test_header_of_an_ecsv_of_astropy(tmp_path):

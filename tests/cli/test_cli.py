@@ -356,7 +356,7 @@ def test_problems_have_codes_and_one_line(folder, call):
     assert call("fit", folder / "stars.parquet", "-c", COLUMNS, "--error", "parallax", *words)[0] == 2
     assert call("fit", folder / "stars.parquet", "-c", COLUMNS, "--where", "ruwe <", *words)[0] == 1
     assert call("fit", folder / "stars.parquet")[0] == 2
-    assert call("score", folder / "stars.parquet", folder / "stars.parquet")[0] == 1
+    assert call("score", folder / "stars.parquet", folder / "stars.parquet")[0] == 3
     assert call("sample", folder / "model.safetensors", "-o", folder / "draws.xyz")[0] == 2
     (folder / "broken.parquet").write_bytes(b"PAR1")
     code, _, err = call("score", folder / "model.safetensors", folder / "broken.parquet")

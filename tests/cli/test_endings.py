@@ -516,3 +516,28 @@ def test_draws_come_in_blocks(here, call, monkeypatch):
     assert [block.num_rows for block in blocks] == [100, 100, 50]
     drawn = np.stack([blocks[0].column(name).to_numpy() for name in "xy"], axis=1)
     np.testing.assert_array_equal(drawn, mixture.sample(100, seed=3))
+
+
+def test_a_damaged_model_is_a_file_that_cannot_be_read(here, call):
+    whole = (here / "m.safetensors").read_bytes()
+    for damaged in (whole[:-9], whole[:-1] + bytes([whole[-1] ^ 1]), b"nothing"):
+        (here / "m.safetensors").write_bytes(damaged)
+        code, _, err = call("info", "m.safetensors")
+        assert (code, err.count("\n")) == (3, 1), err
+
+
+def test_what_a_fit_notes_is_told_once(here, call):
+    table = pq.read_table(here / "rows.parquet")
+    far = np.r_[np.full(5, -999.0), table["y"].to_numpy()[5:30]]
+    few = table.slice(0, 30).set_column(table.column_names.index("y"), "y", pa.array(far))
+    pq.write_table(few, here / "few.parquet")
+    code, _, err = call("fit", "few.parquet", "-c", "x,y", "-k", "2", "--validation", "0", "-o", "new.safetensors")
+    assert code == 0, err
+    assert "note: 30 rows are few for the 11 free numbers of 2 components" in err
+    for note in xd.load(here / "new.safetensors").meta["notes"]:
+        assert err.count(note) == 1, err  # -999 was said before the fit began
+    code, _, err = call(
+        "select", "few.parquet", "-c", "x,y", "-k", "2", "--criterion", "bic", "--model", "s.safetensors"
+    )
+    assert code == 0, err
+    assert "30 rows are few for the 11 free numbers of 2 components" in err

@@ -39,6 +39,18 @@ def batch():
     return xd.open("rows.parquet", ["x", "y"]).load().batch
 
 
+@pytest.mark.parametrize("command", ["members", "posterior"])
+def test_rows_that_show_nothing_are_counted(here, call, command):
+    rows = pq.read_table("rows.parquet").to_pandas()
+    rows.loc[[3, 5], ["x", "y"]] = np.nan
+    rows.loc[7, "x"] = np.nan
+    rows.to_parquet("gaps.parquet")
+    code, _, err = call(command, "both.safetensors", "gaps.parquet", "-o", "m.parquet")
+    assert (code, "2 of 4,000 rows have nothing observed: they get what the model says of any row" in err) == (0, True)
+    _, _, err = call(command, "both.safetensors", "rows.parquet", "-o", "m.parquet")
+    assert "nothing observed" not in err
+
+
 def test_components_are_numbered(here, call):
     code, _, err = call("members", "both.safetensors", "rows.parquet", "-o", "m.parquet")
     assert code == 0, err

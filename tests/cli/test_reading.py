@@ -105,14 +105,23 @@ def test_a_store_remembers_the_options(here, call):
 
 
 def test_a_store_of_the_command_remembers_zero_points_factors_and_weights(here, call):
-    more = ("--offset", "x=0.1 * p0", "--inflate", "y=2", "--weight", "r_x_y")
+    more = ("--offset", "x=0.1 * p0", "--inflate", "y=2", "--weight", "r_x_y", "--missing", "y=-999")
     table = pq.read_table("rows.parquet")
     table = table.set_column(table.column_names.index("r_x_y"), "r_x_y", [np.linspace(0.1, 0.9, ROWS)])
     pq.write_table(table, "rows.parquet")
     assert call("prepare", "rows.parquet", "store", "-c", "x,y", "--error-pattern", "sd_{name}", *more)[0] == 0
     right = xd.open("rows.parquet", ["x", "y"], error_pattern="sd_{name}", offset={"x": "0.1 * p0"}, inflate={"y": 2.0},
-                    weight="r_x_y")  # fmt: skip
+                    weight="r_x_y", missing={"y": -999})  # fmt: skip
     assert xd.open("store").recipe == right.recipe
+
+
+def test_an_error_of_plain_ra_can_be_said(here, call):
+    sky = {"ra": [1.0, 2.0, 3.0], "dec": [60.0, 60.0, 60.0], "ra_error": [36.0] * 3, "dec_error": [36.0] * 3}
+    pq.write_table(pa.table(sky), "sky.parquet")
+    for word, sd in (("--cos-dec", 2e-5), ("--no-cos-dec", 1e-5)):
+        code, _, err = call("prepare", "sky.parquet", f"store{word}", "-c", "ra", "--unit", "ra_error=mas", word)
+        assert code == 0, err
+        np.testing.assert_allclose(xd.open(f"store{word}").load().batch.noise.numpy(), sd**2)
 
 
 def test_what_looks_like_an_error_is_offered_where_none_was_found(here, call):

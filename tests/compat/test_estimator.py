@@ -68,6 +68,14 @@ def test_scoring_without_the_noise_warns():
     model.score(X, noise=np.zeros(2))
 
 
+def test_errors_in_the_place_of_labels_are_refused():
+    X, S = np.random.default_rng(0).normal(size=(60, 2)), np.ones((60, 2))
+    model = xd.XDGMM(1)
+    for call in (model.fit, model.partial_fit, model.fit(X, np.zeros(60), noise=S).score):
+        with pytest.raises(ValueError, match=r"give standard deviations as error="):
+            call(X, S)
+
+
 def test_warm_start_goes_on():
     X, S = rows()
     model = XDGMM(3, random_state=0, max_iter=2, warm_start=True, tol=0).fit(X, noise=S)

@@ -56,6 +56,15 @@ def test_every_method_finds_it(settings):
         assert result.mixture.score(X, S) == pytest.approx(result.loglik, abs=1e-5)
 
 
+def test_rows_that_the_box_cannot_reach_are_told(caplog):
+    X, S = rows(500)
+    assert xd.fit(X, 2, noise=S, background=BOX, moves="none").notes == ()
+    X[:5], X[5, 1] = [30.0, 5.0], np.nan
+    result = xd.fit(X, 2, noise=S, background=BOX, moves="none")
+    assert any(note.startswith("5 of 500 rows lie outside the background's box") for note in result.notes)
+    assert "5 of 500 rows" in caplog.text
+
+
 @pytest.mark.slow
 def test_the_search_sees_it():
     means = [[2.0, 2.0], [2.0, 8.0], [8.0, 2.0], [8.0, 8.0], [5.0, 5.0]]

@@ -285,6 +285,9 @@ def test_rows_that_were_not_kept_are_named_by_their_places():
     rows[[150, 160]] = 0.0
     with pytest.raises(ValueError, match=r"row 150 \(and 1 more\) would not have been kept by selection=g > 0.5"):
         xd.fit(rows, 1, error=[0.1], labels=["g"], validation=0.4, selection=xd.Cut("g", above=0.5))
+    cut = xd.Mixture([1.0], [[1.5]], [[[0.1]]], labels=["g"], selection=xd.Cut("g", above=0.5))
+    with pytest.raises(ValueError, match=r"row 150 \(and 1 more\) would not have been kept by selection=g > 0.5"):
+        cut.score(rows, error=[0.1])
 
 
 def test_a_function_that_fails_says_whose_it_is():

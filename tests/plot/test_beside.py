@@ -21,6 +21,14 @@ def test_flattened_is_the_density():
     assert flattened(field).k == 2
 
 
+def test_contours_do_not_wander_over_a_uniform_background():
+    ax = xd.plot.density_2d(MIXTURE, ["x", "y"], limits=((-1.0, 11.0),) * 2, enclosed=(0.3, 0.8, 0.9))
+    outermost = np.concatenate([path.vertices for path in ax.collections[1].get_paths()[:1]])
+    np.testing.assert_allclose([outermost.min(0), outermost.max(0)], [[0, 0], [10, 10]], atol=0.1)  # the box
+    assert np.abs(np.abs(outermost - 5).max(1) - 5).max() < 0.1
+    assert ax.get_legend_handles_labels()[1] == ["true density: 30 to 100 % within contours"]
+
+
 def test_calibration_of_rows_with_a_background_is_even():
     S = np.full((4000, 2), 0.04)
     u = xd.plot.pit(MIXTURE, MIXTURE.sample(4000, 1, noise=S), noise=S)

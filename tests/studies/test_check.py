@@ -181,7 +181,7 @@ def test_refusals():
 # Values and errors that hang together
 
 
-def stars(n=4000, parallax_error=0.3, seed=3, quoted=1.0):
+def stars(n=4000, parallax_error=0.3, seed=3, quoted=1.0, spectra=0.5):
     """Velocities of a known density: noise across the sky grows with the velocity, that of the radial one does not."""
     truth = xd.Mixture(
         [0.7, 0.3],
@@ -201,7 +201,7 @@ def stars(n=4000, parallax_error=0.3, seed=3, quoted=1.0):
     table["parallax"] = table["parallax"] + rng.normal(size=n) * table["parallax_error"]
     table["parallax_error"] *= quoted
     radial = v[:, 2] + rng.normal(size=n) * table["radial_velocity_error"]
-    table["radial_velocity"] = np.where(rng.uniform(size=n) < 0.5, radial, np.nan)
+    table["radial_velocity"] = np.where(rng.uniform(size=n) < spectra, radial, np.nan)
     return truth, xd.open(table, ["U", "V", "W"], derive="velocities")
 
 
@@ -218,6 +218,28 @@ def test_velocities_are_judged_by_noise_that_does_not_depend_on_them():
     east = xd.check(source, truth, by=["radial_velocity_error"]).verdicts[0]
     assert {group.quantity for group in east.groups} == {f"error of {ACROSS[0]} at 33.1 km/s", "radial_velocity_error"}
     assert [group.rows for group in east.groups] == [2000] * 10
+
+
+def test_rows_are_grouped_by_text():
+    line, sd = TRUTH.marginal([0]).with_(labels=["x"]), np.sqrt(NOISE[:, 0])
+    survey = np.where(np.arange(N) % 4, "A", "B")
+    x = X[:, 0] + np.where(survey == "B", 1.5 * sd, 0.0) * np.random.default_rng(4).normal(size=N)
+    table = {"x": x, "x_error": sd, "survey": survey, "name": [f"star {i}" for i in range(N)]}
+    found = xd.check(xd.open(table, ["x"]), line, by=["survey"])
+    a, b = found.verdicts[0].groups[-2:]
+    assert (a.quantity, a.rows, b.quantity, b.rows) == ("survey = A", 3 * N // 4, "survey = B", N // 4)
+    assert b.sd > 1.1 > a.sd
+    assert f"    survey = B: {N // 4:,} rows, mean" in str(found)
+    assert xd.check(x[:, None], line, error=sd[:, None], by={"survey": survey}).verdicts[0].groups[-2:] == (a, b)
+    with pytest.raises(ValueError, match="different texts: at most 20"):
+        xd.check(xd.open(table, ["x"]), line, by=["name"])
+
+
+def test_velocities_that_no_star_shows_are_said_to_be_unseen():
+    truth, source = stars(2000, spectra=0.0)
+    found = xd.check(source, truth)
+    assert [verdict.text for verdict in found.verdicts] == ["errors and model are right"] * 2 + ["no row shows it"]
+    assert str(found).splitlines()[-1] == "radial velocity: no row shows it"
 
 
 def test_parallax_errors_that_are_too_small_are_named_by_velocities():

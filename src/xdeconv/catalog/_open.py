@@ -11,7 +11,7 @@ from . import describing, finding
 from .conventions import PRESETS
 from .expressions import Condition
 from .readers import Table, open_table
-from .remembering import completed
+from .remembering import TABLES, completed
 from .stream import CatalogSource
 
 
@@ -29,6 +29,7 @@ def open(
     offset: Mapping[str, Any] | None = None,
     inflate: Mapping[str, Any] | None = None,
     fill: Mapping[str, float] | None = None,
+    missing: Mapping[str, float] | None = None,
     preset: str | None = None,
     error_pattern: str | None = None,
     correlation_pattern: str | None = None,
@@ -73,6 +74,8 @@ def open(
         {column: what its error is multiplied by}.
     fill : mapping, optional
         {column: value} for missing values that are to be known values instead.
+    missing : mapping, optional
+        {column: value that stands for a missing one}, such as -999; ``where`` sees it as it is.
     preset : str, optional
         paper-2019, or paper-2019-code: the columns and errors of Ritchie & Murray (2019).
     error_pattern, correlation_pattern : str, optional
@@ -104,7 +107,8 @@ def open(
     """
     source = open_source(
         data, columns, error=error, correlation=correlation, unit=unit, derive=derive, where=where, weight=weight,
-        log_prior=log_prior, offset=offset, inflate=inflate, fill=fill, preset=preset, error_pattern=error_pattern,
+        log_prior=log_prior, offset=offset, inflate=inflate, fill=fill, missing=missing, preset=preset,
+        error_pattern=error_pattern,
         correlation_pattern=correlation_pattern, cos_dec=cos_dec, bad_rows=bad_rows, empty=empty,
         skip_bad_files=skip_bad_files, memory=memory,
     )  # fmt: skip
@@ -167,7 +171,7 @@ def with_preset(given: dict[str, Any], preset: str | None) -> dict[str, Any]:
     if preset not in PRESETS:
         raise ValueError(f"there is no preset {preset!r}: choose from {', '.join(PRESETS)}")
     known = PRESETS[preset]
-    kept = {name for name in (*given, *known) if name in ("error", "unit", "fill", "offset", "inflate", "correlation")}
+    kept = {name for name in (*given, *known) if name in TABLES}
     merged = {name: {**known.get(name, {}), **(given.get(name) or {})} for name in kept}  # type: ignore[dict-item]
     columns = given.get("columns") or known["columns"]
     return {**given, **merged, "columns": columns, "cos_dec": known.get("cos_dec", given.get("cos_dec"))}

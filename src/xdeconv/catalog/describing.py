@@ -62,7 +62,8 @@ def _noise_text(recipe: Recipe, name: str, raw: Sequence[str], derived: bool) ->
     filled = [f"missing -> {q.fill:g}; " for q in (recipe.quantities[c] for c in raw) if q.fill is not None]
     moved = [f"minus {q.offset if isinstance(q.offset, float) else q.offset.text}; "
              for q in (recipe.quantities[c] for c in raw) if q.offset is not None]  # fmt: skip
-    start += "".join(moved + filled)
+    absent = [f"{q.missing:g} -> missing; " for q in (recipe.quantities[c] for c in raw) if q.missing is not None]
+    start += "".join(absent + moved + filled)
     bare = [column for column in raw if derived and column in recipe.unexplained]
     if not sources:
         if not bare and name not in recipe.unexplained:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from numbers import Real
 from typing import Any
 
 from ..rows import units
@@ -32,7 +34,8 @@ class Choices:
     derive        transforms, or {feature: expression}
     offset        {column: what is subtracted from it}: a zero point
     inflate       {column: what its error is multiplied by}
-    fill          {column: the value that stands for a missing one}
+    fill          {column: the value that a missing one gets}
+    missing       {column: the value that stands for a missing one}
     group         the column that makes groups of rows, and how
     cos_dec       whether an error of ra (any longitude) is one of ra cos dec
     """
@@ -45,6 +48,7 @@ class Choices:
     offset: Mapping[str, Any] = field(default_factory=dict)
     inflate: Mapping[str, Any] = field(default_factory=dict)
     fill: Mapping[str, float] = field(default_factory=dict)
+    missing: Mapping[str, float] = field(default_factory=dict)
     weight: str | None = None
     log_prior: tuple[str, ...] = ()
     group: Mapping[str, Any] | None = None
@@ -130,7 +134,7 @@ class _Finder:
             terms, own = self._noise(name) if name in noisy else ({}, {})
             deviations |= own
             offset = self._formula_of(chosen.offset[name]) if name in chosen.offset else None
-            quantities[name] = Quantity(name, terms, offset, chosen.fill.get(name))
+            quantities[name] = Quantity(name, terms, offset, chosen.fill.get(name), self._missing(name))
         made_units = {name: t.units[i] for name, (t, i) in derived.items()}
         recipe = Recipe(
             features=chosen.columns,
@@ -148,6 +152,13 @@ class _Finder:
         self._require(recipe.columns)
         self._refuse_idle_patterns(raw)
         return recipe
+
+    def _missing(self, name: str) -> float | None:
+        """The value of a column that stands for a missing one."""
+        given = self.choices.missing.get(name)
+        if given is not None and not (isinstance(given, Real) and math.isfinite(given)):
+            raise ValueError(f"missing must be the number that stands for a missing value of {name}, got {given!r}")
+        return None if given is None else float(given)
 
     def _transforms(self) -> tuple[Transform, ...]:
         """The transforms, in the units of the table; each must make a feature."""
@@ -174,7 +185,8 @@ class _Finder:
             raise ValueError(f"name the columns to fit; those of {self.where} are {', '.join(self.columns[:40])}")
         exact = {name for name, given in self.choices.error.items() if given is None}
         for what, given in (("error", self.choices.error), ("offset", self.choices.offset),
-                            ("inflate", self.choices.inflate), ("fill", self.choices.fill)):  # fmt: skip
+                            ("inflate", self.choices.inflate), ("fill", self.choices.fill),
+                            ("missing", self.choices.missing)):  # fmt: skip
             unused = [name for name in given if name not in raw and not (name in derived and name in exact)]
             if unused:
                 raise ValueError(

@@ -17,6 +17,7 @@ from .latitudes import cosines
 from .transforms import Formula, Plain, Transform
 
 Array = np.ndarray
+SINGLE = 1e-6  # what float32 makes of 99.999 is 99.999
 
 
 @dataclass(frozen=True)
@@ -93,12 +94,16 @@ def as_read(values: Array, name: str) -> Array:
 
 @dataclass(frozen=True)
 class Quantity:
-    """A raw column: what is subtracted, what replaces missing values, and its noise as {source: coefficient}."""
+    """A raw column: what is subtracted, what missing values get, what stands for one, and its noise.
+
+    The noise is {source: coefficient}.
+    """
 
     column: str
     terms: Mapping[str, float] = field(default_factory=dict)
     offset: Formula | float | None = None
     fill: float | None = None
+    missing: float | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -108,13 +113,15 @@ class Quantity:
     def value(self, columns: Columns) -> Array:
         """Its value in each row, float64, NaN where missing."""
         x = floats(columns[self.column], self.column)
+        if self.missing is not None:
+            x = np.where(np.abs(x - self.missing) <= SINGLE * abs(self.missing), np.nan, x)
         if self.offset is not None:
             x = x - (self.offset if isinstance(self.offset, float) else self.offset.value(columns))
         return x if self.fill is None else np.where(np.isnan(x), self.fill, x)
 
     def line(self, columns: Columns) -> Array:
         """Its value in each row as it was read, float32 or float64, where nothing is to be done to it."""
-        plain = self.offset is None and self.fill is None
+        plain = self.offset is None and self.fill is None and self.missing is None
         return as_read(columns[self.column], self.column) if plain else self.value(columns)
 
 

@@ -17,7 +17,7 @@ from .recipe import Recipe
 from .transforms import Formulated, Hook, Transform
 from .velocities import NAMES
 
-PER_COLUMN = ("error", "offset", "inflate", "fill")
+PER_COLUMN = ("error", "offset", "inflate", "fill", "missing")
 TABLES = (*PER_COLUMN, "correlation", "unit")
 KINDS: dict[str, type] = {**dict.fromkeys(TABLES, dict), **dict.fromkeys(("columns", "derive", "log_prior"), list),
                           **dict.fromkeys(("weight", "error_pattern", "correlation_pattern"), str), "cos_dec": bool,

@@ -30,6 +30,7 @@ EXIT_CODES = {
 EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items()) + "."
 DAMAGED = ("zlib.error", "_lzma.LZMAError", "zipfile.BadZipFile", "struct.error", "builtins.EOFError",
            "xml.parsers.expat.ExpatError")  # fmt: skip
+DAMAGED_FILE = "xdeconv.system.files.DamagedFile"  # whose text says all, in a module that --help need not wait for
 REFUSALS = (ValueError, ImportError)
 UsageProblem: Any = typer.BadParameter.__mro__[2]  # of whichever Click this Typer has: its own, or the package
 TRACEBACK = "--traceback"
@@ -136,7 +137,7 @@ def code_of(problem: BaseException) -> int:
     name = f"{type(problem).__module__}.{type(problem).__qualname__}"
     if memory.short(problem):
         return 5
-    if isinstance(problem, OSError) or name in DAMAGED:
+    if isinstance(problem, OSError) or name in (*DAMAGED, DAMAGED_FILE):
         return 3
     if isinstance(problem, ArithmeticError):
         return 4

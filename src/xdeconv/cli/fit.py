@@ -57,6 +57,8 @@ def fit(
     derive: options.Derive = None,
     offset: options.Offset = None,
     inflate: options.Inflate = None,
+    missing: options.Missing = None,
+    cos_dec: options.CosDec = None,
     preset: options.Preset = None,
     background: options.Background = None,
     tails: options.Tails = None,
@@ -84,8 +86,8 @@ def fit(
     Under torchrun, ranks share the rows: torchrun --nproc-per-node 8 -m xdeconv fit ...
     """
     arguments = inputs.opening(
-        columns, error, unit, derive=derive, offset=offset, inflate=inflate, preset=preset, weight=weight,
-        correlation=correlation, error_pattern=error_pattern,
+        columns, error, unit, derive=derive, offset=offset, inflate=inflate, missing=missing, preset=preset,
+        cos_dec=cos_dec, weight=weight, correlation=correlation, error_pattern=error_pattern,
         correlation_pattern=correlation_pattern, log_prior=log_prior,
     )  # fmt: skip
     k = count(components)
@@ -120,7 +122,7 @@ def fit(
         settings |= {"method": method, "prior": prior}
         plain = {name: v if isinstance(v, (int, float, str, type(None))) else str(v) for name, v in settings.items()}
         remembered = {"where": where, "data": list(data), "options": plain}
-        first(save, result, output, remembered, source.notes)
+        first(save, result, output, remembered, first.said)
         first(finish, result, output, saved, keep=checkpoint is not None)
 
 
@@ -148,10 +150,11 @@ def refuse_targets(output: Path, saved: Path, inputs: Sequence[str | Path | None
 
 
 class First:
-    """Calls things on rank 0 and on no other."""
+    """Calls things on rank 0 and on no other, and knows what was ``said`` so far."""
 
     def __init__(self, here: bool) -> None:
         self.here = here
+        self.said: list[str] = []
 
     def __call__(self, function: Callable[..., Any], *arguments: Any, **more: Any) -> None:
         if self.here:
@@ -165,16 +168,19 @@ def only_first_speaks() -> Iterator[First]:
 
     from ..system.ranks import rank
 
+    first = First(rank() == 0)
+
     class Said(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             say(record.getMessage())
+            first.said.append(record.getMessage())
 
     log, handler = logging.getLogger("xdeconv"), Said()
     before = log.level
     log.addHandler(handler)
-    log.setLevel(logging.INFO if rank() == 0 else logging.ERROR)
+    log.setLevel(logging.INFO if first.here else logging.ERROR)
     try:
-        yield First(rank() == 0)
+        yield first
     finally:
         log.removeHandler(handler)
         log.setLevel(before)
@@ -187,12 +193,13 @@ def held_out(fraction: float | None, rows: int) -> float | None:
     return min(HELD_OUT, HELD_OUT_ROWS / rows) if rows >= 20 else None
 
 
-def save(result: FitResult, output: Path, remembered: dict[str, Any], notes: tuple[str, ...]) -> None:
-    """Write the model, with what was resolved and how its rows were read."""
+def save(result: FitResult, output: Path, remembered: dict[str, Any], said: Sequence[str] = ()) -> None:
+    """Write the model, with what was resolved and how its rows were read; tell the notes that were not ``said``."""
     meta = {**(result.mixture.meta or {}), **remembered}
     result.mixture.with_(meta=meta).save(output)
-    for note in notes:
-        say(f"note: {note}")
+    for note in result.notes:
+        if note not in said:
+            say(f"note: {note}")
 
 
 def finish(result: FitResult, output: Path, saved: Path, keep: bool) -> None:

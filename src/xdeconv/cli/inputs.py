@@ -18,6 +18,7 @@ def opening(
     derive: Sequence[str] | None = None, offset: Sequence[str] | None = None, inflate: Sequence[str] | None = None,
     preset: str | None = None, weight: str | None = None, correlation: Sequence[str] | None = None,
     error_pattern: str | None = None, correlation_pattern: str | None = None, log_prior: str | None = None,
+    missing: Sequence[str] | None = None, cos_dec: bool | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Arguments of xd.open, as JSON, so that a model can remember how its rows are read."""
     named = {name: {k: parsing.value(v) for k, v in (parsing.one_each(items, f"--{name}") or {}).items()}
@@ -32,9 +33,11 @@ def opening(
         "error_pattern": error_pattern,
         "correlation_pattern": correlation_pattern,
         "log_prior": parsing.listed(log_prior) or None,
+        "missing": parsing.numbers(missing, "--missing"),
         **named,
     }
     unsaid: dict[str, Any] = {"log_prior": []} if log_prior == "none" else {}  # whatever a model or a store remembers
+    unsaid |= {} if cos_dec is None else {"cos_dec": cos_dec}
     return {name: given for name, given in said.items() if given} | unsaid
 
 

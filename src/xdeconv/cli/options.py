@@ -61,6 +61,13 @@ Offset = Annotated[
 Inflate = Annotated[
     list[str] | None, typer.Option(help="COLUMN=NUMBER or EXPRESSION to multiply its error by. Repeatable.")
 ]
+Missing = Annotated[
+    list[str] | None, typer.Option(help="COLUMN=NUMBER that stands for a missing value, such as -999. Repeatable.")
+]
+CosDec = Annotated[
+    bool | None,
+    typer.Option("--cos-dec/--no-cos-dec", help="Whether an error of ra is one of ra cos dec. Default: it is."),
+]
 Preset = Annotated[
     Literal["paper-2019", "paper-2019-code"] | None, typer.Option(help="That paper's columns and errors.")
 ]

@@ -30,6 +30,8 @@ def prepare(
     derive: options.Derive = None,
     offset: options.Offset = None,
     inflate: options.Inflate = None,
+    missing: options.Missing = None,
+    cos_dec: options.CosDec = None,
     weight: options.Weight = None,
     preset: options.Preset = None,
     seed: Annotated[int, typer.Option(help="Same seed, same order of rows.", min=0)] = 0,
@@ -52,9 +54,9 @@ def prepare(
 
     chosen = None
     arguments = inputs.opening(
-        columns, error, unit, derive=derive, offset=offset, inflate=inflate, weight=weight, preset=preset,
-        correlation=correlation, error_pattern=error_pattern, correlation_pattern=correlation_pattern,
-        log_prior=log_prior,
+        columns, error, unit, derive=derive, offset=offset, inflate=inflate, missing=missing, weight=weight,
+        cos_dec=cos_dec, preset=preset, correlation=correlation, error_pattern=error_pattern,
+        correlation_pattern=correlation_pattern, log_prior=log_prior,
     )  # fmt: skip
     if arguments:
         source = inputs.open_data(sources, arguments, skip_bad_files=skip_bad_files)

@@ -68,6 +68,8 @@ def select(
     derive: options.Derive = None,
     offset: options.Offset = None,
     inflate: options.Inflate = None,
+    missing: options.Missing = None,
+    cos_dec: options.CosDec = None,
     preset: options.Preset = None,
     background: options.Background = None,
     tails: options.Tails = None,
@@ -89,8 +91,9 @@ def select(
               "selection": parsing.selection(selection)}  # fmt: skip
     refuse_targets(output, chosen_model, results, [*data, config, parsing.model_of(background)], force)
     arguments = inputs.opening(
-        columns, error, unit, derive=derive, offset=offset, inflate=inflate, preset=preset, weight=weight,
-        correlation=correlation, error_pattern=error_pattern, correlation_pattern=correlation_pattern,
+        columns, error, unit, derive=derive, offset=offset, inflate=inflate, missing=missing, preset=preset,
+        cos_dec=cos_dec, weight=weight, correlation=correlation, error_pattern=error_pattern,
+        correlation_pattern=correlation_pattern,
     )  # fmt: skip
     source = inputs.open_data(data, arguments, where=where, bad_rows=bad_rows, skip_bad_files=skip_bad_files)
     say(source.describe())
@@ -112,7 +115,7 @@ def select(
         remembered = {"where": where, "data": list(data),
                       "options": {"components": choice.best, "criterion": choice.criterion, "seed": seed}
                       | {name: str(value) for name, value in beside.items() if value is not None}}  # fmt: skip
-        save(choice.result, chosen_model, remembered, source.notes)
+        save(choice.result, chosen_model, remembered)
         say(f"{choice.best} components: {chosen_model}")
     if choice.interrupted:
         again = "" if results is None else f": the same command resumes from {results}"

@@ -66,6 +66,7 @@ def target_table(output: Path, inputs: Sequence[str | Path | None], force: bool,
 
 SHUFFLED = ("the rows of {} are shuffled, and nothing tells which is which: prepare --keep COLUMN stores a name, "
             "and --keep COLUMN here passes it on")  # fmt: skip
+NOTHING_OBSERVED = "{:,} of {:,} rows have nothing observed: they get what the model says of any row"
 
 
 def kept(keep: str | None, source: CatalogSource) -> tuple[str, ...]:
@@ -96,15 +97,19 @@ def write_appended(
     from ..catalog.writers import write_blocks
     from ..system.progress import progress_of_call
 
+    empty = 0
     with progress_of_call(None, source.known_rows) as progress:
 
         def told(batch: Batch, made: Mapping[str, np.ndarray]) -> None:
+            nonlocal empty
+            empty += int(batch.x.isnan().all(0).sum()) if batch.missing else 0
             progress.update(f"rows to {output}", done=batch.n)
             seen(batch, made)
 
         rows = write_blocks(output, _appended(source, kept(keep, source), new, read, told, numbers))
     shuffled = [SHUFFLED.format(source.table.name)] if source.table.shuffled and not kept(keep, source) else []
-    for note in (*source.notes, *shuffled):
+    nothing = [NOTHING_OBSERVED.format(empty, rows)] if empty else []
+    for note in (*source.notes, *shuffled, *nothing):
         say(f"note: {note}")
     return rows
 

@@ -97,7 +97,7 @@ class FittedMixture(DensityMixin, BaseEstimator, ABC):
         X : array-like (n, p) or table
             Noisy rows; NaN is missing.
         y : None, optional
-            Ignored: it is there for scikit-learn.
+            Ignored, being there for scikit-learn; errors in its place, as astroML takes them, are refused.
         noise : array-like, optional
             Variances (n, p) or covariances (n, p, p) of the rows; (p,) or (1, p, p) when all rows share them.
         error : array-like, optional
@@ -114,6 +114,7 @@ class FittedMixture(DensityMixin, BaseEstimator, ABC):
         float
             A natural logarithm.
         """
+        refuse_errors(y)
         mixture = self._fitted(X, noise, error)
         noise, error = self._beside(X, noise, error)
         rows = self._rows(X)
@@ -303,3 +304,11 @@ def one_weight(weight: Any, sample_weight: Any, X: Any, n: int) -> Array | None:
     given = tabular.aligned(given, X, name)
     weights = None if given is None else checks.weight(np.asarray(given), n)
     return None if weights is None else weights.numpy()
+
+
+def refuse_errors(y: Any) -> None:
+    """Refuse errors that were given as the second argument, which scikit-learn has for labels."""
+    shape = np.asarray(y).shape
+    if len(shape) > 1:
+        raise ValueError(f"y is for labels and has shape {shape}: give standard deviations as error=, "
+                         "variances or covariances as noise=")  # fmt: skip

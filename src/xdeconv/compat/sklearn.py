@@ -30,7 +30,7 @@ from ..rows.checks import whole_number
 from ..rows.data import ArraySource
 from ..rows.resident import Cache
 from ..search.moves import Moves
-from .fitted import FittedMixture, one_weight
+from .fitted import FittedMixture, one_weight, refuse_errors
 
 Array = np.ndarray
 FIRST_ROWS, STEP_POWER = 10, 0.6  # of partial_fit: rows per component of the first batch, and of Robbins and Monro
@@ -186,7 +186,7 @@ class XDGMM(FittedMixture):
         X : array-like (n, p) or table
             Noisy rows; NaN is missing.
         y : None, optional
-            Ignored: it is there for scikit-learn.
+            Ignored, being there for scikit-learn; errors in its place, as astroML takes them, are refused.
         noise : array-like, optional
             Variances (n, p) or covariances (n, p, p) of the rows; (p,) or (1, p, p) when all rows share them.
         error : array-like, optional
@@ -207,6 +207,7 @@ class XDGMM(FittedMixture):
         XDGMM
             The estimator itself.
         """
+        refuse_errors(y)
         noise, error = self._beside(X, noise, error)
         names, units = (None, None) if projection is not None else (tabular.names(X), tabular.column_units(X))
         table, X = X, self._rows(X, reset=True)
@@ -268,7 +269,7 @@ class XDGMM(FittedMixture):
         X : array-like (n, p) or table
             Noisy rows; NaN is missing. The first batch must have at least 10 rows per component.
         y : None, optional
-            Ignored: it is there for scikit-learn.
+            Ignored, being there for scikit-learn; errors in its place, as astroML takes them, are refused.
         noise : array-like, optional
             Variances (n, p) or covariances (n, p, p) of the rows; (p,) or (1, p, p) when all rows share them.
         error : array-like, optional
@@ -285,6 +286,7 @@ class XDGMM(FittedMixture):
         XDGMM
             The estimator itself.
         """
+        refuse_errors(y)
         arrays = {"noise": noise, "error": error, "projection": projection}
         if "mixture_" in vars(self):
             return self._step(X, arrays, weight, sample_weight)

@@ -16,7 +16,7 @@ from ..mixture._mixture import Mixture
 from ..rows.data import Source
 from ..system.ranks import made_by_first, rank, world
 from ..system.text import counted
-from .beside.background import with_share
+from .beside.background import describe_rows_outside, with_share
 from .beside.drawing import drawn, drawn_again
 from .frame import Frame
 from .history import Callback, Epoch
@@ -25,6 +25,7 @@ from .plan import Plan
 from .rescue import REMEDY, NumericalTrouble, nothing_of, refuse_fall, refuse_trouble, rescued
 from .result import FitResult, result_of
 from .searching import explored, searched
+from .stand_ins import describe_stand_ins
 from .state import Candidate, FitState, load_state, refuse_other_learner, refuse_other_ranks, refuse_other_settings
 from .stopping import draw_due, finished, search_due
 from .weak_prior import describe_weak_prior
@@ -279,6 +280,12 @@ def _first_notes(workspace: Workspace) -> tuple[str, ...]:
         rows = f"{workspace.empty:,.0f} of {workspace.train.rows:,} rows have nothing observed"
         notes.append(f"{rows}: they say nothing about the mixture")
         log.warning(notes[-1])
+    if outside := made_by_first(lambda: describe_rows_outside(plan.background, workspace.raw), plan.device):
+        notes.append(outside)
+        log.warning(outside)
+    for likely in made_by_first(lambda: describe_stand_ins(workspace.raw, plan.labels), plan.device):
+        notes.append(likely)
+        log.warning(likely)
     return tuple(notes)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from ..mixture._mixture import Mixture
 from ..mixture.inflated import Inflated
 from ..mixture.tails import StudentT
-from ..system.files import MALFORMED, load_tensors, save_tensors
+from ..system.files import MALFORMED, DamagedFile, load_tensors, save_tensors
 from ..system.ranks import agreed
 from .history import Epoch
 
@@ -106,14 +106,14 @@ def load_state(path: str | os.PathLike[str]) -> FitState:
         candidate = None if winner is None else Candidate(winner, **facts["winner"])
         return FitState(**plain, learner=learner, history=history, best=best, winner=candidate, proposal=proposal)
     except MALFORMED as problem:
-        raise ValueError(f"{path} is damaged: {problem}") from problem
+        raise DamagedFile(f"{path} is damaged: {problem}") from problem
 
 
 def refuse_other_learner(path: str | os.PathLike[str], saved: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
     """Refuse tensors that are not the method's; an optimiser's own come only with its first step."""
     for name, tensor in wanted.items():
         if name not in saved or saved[name].shape != tensor.shape or saved[name].dtype != tensor.dtype:
-            raise ValueError(f"{path} is damaged: its state has no {name} of shape {tuple(tensor.shape)}")
+            raise DamagedFile(f"{path} is damaged: its state has no {name} of shape {tuple(tensor.shape)}")
 
 
 def refuse_other_settings(path: str | os.PathLike[str], saved: dict[str, Any], wanted: dict[str, Any]) -> None:

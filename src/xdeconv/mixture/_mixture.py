@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..rows import checks
 from ..rows.batch import Batch
-from ..system.files import MALFORMED, load_tensors
+from ..system.files import MALFORMED, DamagedFile, load_tensors
 from . import storing
 from .asking import restricted
 from .background import Background, Rows
@@ -350,11 +350,11 @@ def load(path: str | os.PathLike[str]) -> Mixture:
     arrays, facts = load_tensors(path, "mixture", storing.FEATURES)
     missing = {"weights", "means", "covariances"} - set(arrays)
     if missing or not isinstance(facts, dict):
-        raise ValueError(f"{path} is damaged: it lacks {sorted(missing) or 'its facts'}")
+        raise DamagedFile(f"{path} is damaged: it lacks {sorted(missing) or 'its facts'}")
     try:
         return storing.restored(Mixture, arrays, facts)
     except MALFORMED as problem:
-        raise ValueError(f"{path} is damaged: {problem}") from problem
+        raise DamagedFile(f"{path} is damaged: {problem}") from problem
 
 
 def refuse_no_mixture(mixture: Any) -> None:

@@ -16,6 +16,7 @@ from ..rows.batch import Batch
 from .boxes import log_convolved_box
 
 Array = np.ndarray
+REACH = 5.0  # standard deviations of a row's noise
 
 
 class Background(ABC):
@@ -149,6 +150,25 @@ class Uniform(Background):
         low, high = (torch.tensor(edge, dtype=torch.float64, device=batch.device) for edge in (self.low, self.high))
         seen = (~batch.x.isnan()).double()
         return log_convolved_box(low, high, batch) - (high - low).log() @ seen
+
+    def beyond(self, batch: Batch) -> Tensor:
+        """Which rows lie so far outside the box that they cannot be of it: by more than five times their errors.
+
+        Parameters
+        ----------
+        batch : Batch
+            Noisy rows.
+
+        Returns
+        -------
+        torch.Tensor (n,)
+            Booleans.
+        """
+        low, high = (
+            torch.tensor(edge, dtype=batch.x.dtype, device=batch.device)[:, None] for edge in (self.low, self.high)
+        )
+        reach = REACH * batch.variances().sqrt()
+        return ((batch.x < low - reach) | (batch.x > high + reach)).any(0)
 
     def transformed(self, shift: Array, scale: Array) -> Uniform:
         """That of shift + scale * v."""

@@ -100,7 +100,7 @@ class Questions(Components):
         for log_prob, batch in self._answers(kernels_log_prob, X, noise, projection, weight, **given):
             refuse_undefined(log_prob, first)
             if kept is not None and chances is not None:
-                refuse_rejected(kept, batch, first)
+                refuse_rejected(kept, batch, first, self.labels)
                 log_prob = log_prob + chances.log_kept(batch) - chances.log_chance(self.population(), batch)
             total += float(log_prob.sum() if batch.weight is None else batch.weight @ log_prob)
             weights += float(batch.total_weight())

@@ -11,7 +11,7 @@ from ..mixture._mixture import Mixture
 from ..mixture.coordinates import Coordinate
 from .axes import Array, covariances_of, explain, name_axes, new_axes, some, thin, values_of
 from .components import outlines
-from .densities import enclosing_levels, on_grid
+from .densities import enclosing_levels, on_grid, percents
 from .viewing import span, with_rows
 
 if TYPE_CHECKING:
@@ -109,5 +109,5 @@ def _contours(ax: Axes, pair: Mixture, limits: Sequence[tuple[float, float]], bi
     x, y, density = on_grid(pair, limits[0], limits[1], bins)
     levels = enclosing_levels(density, CONTOURS)
     ax.contour(x, y, density, levels=levels, colors="0.3", linewidths=0.8, alpha=0.7, zorder=1)
-    shares = " and ".join(f"{100 * share:g}" for share in CONTOURS)
+    shares = " and ".join(percents(density, levels, CONTOURS))
     ax.plot([], [], color="0.3", lw=0.8, label=f"true density: {shares} % within contours")

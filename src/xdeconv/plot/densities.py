@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 ENCLOSED = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.68, 0.8, 0.9, 0.95, 0.99)  # of the probability, inside each contour
+FLAT, PLATEAU = 1e-3, 0.02  # densities are alike within this; a plateau is so much probability at one density
+NEAR = 0.01  # so much probability does a grid add or leave out
 BARS = 60
 EXPECTED = "expected with noise"
 
@@ -103,8 +105,8 @@ def density_2d(
     shades = colormaps[cmap](np.linspace(0.05, 0.9, len(levels)))
     ax.contourf(x, y, density, levels=[*levels, np.inf], colors=shades, alpha=alpha)
     ax.contour(x, y, density, levels=levels, colors="k", linewidths=0.4, alpha=0.5)
-    least, most = 100 * min(enclosed), 100 * max(enclosed)
-    ax.fill([], [], color=shades[len(shades) // 2], label=f"true density: {least:g} to {most:g} % within contours")
+    shares = " to ".join(percents(density, levels, enclosed)[:: max(len(levels) - 1, 1)])
+    ax.fill([], [], color=shades[len(shades) // 2], label=f"true density: {shares} % within contours")
     ax.set(xlim=wide, ylim=high)
     return name_axes(ax, mixture, coordinates)
 
@@ -195,7 +197,22 @@ def enclosing_levels(density: Array, enclosed: Sequence[float]) -> Array:
     """
     ordered = np.sort(density, axis=None)[::-1]
     inside = np.cumsum(ordered) / ordered.sum()
-    return np.unique(ordered[np.minimum(np.searchsorted(inside, enclosed), ordered.size - 1)])
+    levels = ordered[np.minimum(np.searchsorted(inside, enclosed), ordered.size - 1)]
+    return np.unique([_off_a_plateau(ordered, level) for level in levels])
+
+
+def _off_a_plateau(ordered: Array, level: float) -> float:
+    """The level, or the foot of the plateau that it lies on: within a uniform background a contour is rounding."""
+    alike = ordered[np.abs(ordered - level) < FLAT * level]
+    return alike[-1] * (1 - FLAT) if alike.sum() > PLATEAU * ordered.sum() else level
+
+
+def percents(density: Array, levels: Array, enclosed: Sequence[float]) -> list[str]:
+    """What contours should enclose, the least first; of the outermost what it does, if a plateau makes it more."""
+    asked = sorted(enclosed)[: len(levels) - 1]
+    most = density[density >= levels[0]].sum() / density.sum()
+    outermost = max(enclosed) if abs(most - max(enclosed)) < NEAR else most
+    return [f"{100 * share:.3g}" for share in (*asked, outermost)]
 
 
 def on_grid(pair: Mixture, wide: Limits, high: Limits, bins: int) -> tuple[Array, Array, Array]:

@@ -24,7 +24,7 @@ from .axes import (  # fmt: skip
     values_of,
 )
 from .components import ellipses
-from .densities import enclosing_levels, on_grid
+from .densities import enclosing_levels, on_grid, percents
 from .viewing import Limits, views
 
 if TYPE_CHECKING:
@@ -120,9 +120,10 @@ def _density(ax: Axes, pair: Mixture, wide: Limits, high: Limits, bins: int, cma
     top = density.max()
     norm = LogNorm(top / DEEPEST, top, clip=True)
     ax.pcolormesh(x, y, np.maximum(density, top / DEEPEST), norm=norm, cmap=cmap, rasterized=True)
-    ax.contour(x, y, density, levels=enclosing_levels(density, CONTOURS), colors="w", linewidths=0.6, alpha=0.7)
-    shares = f"{100 * CONTOURS[0]:g} to {100 * CONTOURS[-1]:g} %"
-    ax.plot([], [], color="0.75", lw=0.8, label=f"true density (log scale): {shares} within contours")
+    levels = enclosing_levels(density, CONTOURS)
+    ax.contour(x, y, density, levels=levels, colors="w", linewidths=0.6, alpha=0.7)
+    shares = " to ".join(percents(density, levels, CONTOURS)[:: max(len(levels) - 1, 1)])
+    ax.plot([], [], color="0.75", lw=0.8, label=f"true density (log scale): {shares} % within contours")
 
 
 def _rows(ax: Axes, values: Array, S: Array, points: int) -> None:

@@ -37,7 +37,8 @@ BINS = 5
 class Group:
     """Rows with a quantity between ``low`` and ``high``: how many, mean and sd of their normal scores, and a KS test.
 
-    Scores have mean 0 and sd 1 if all is right: sd above 1 means errors or the model are too narrow there.
+    Of a text, as ``survey = A``, these are NaN. Scores have mean 0 and sd 1 if all is right: sd above 1 means errors or
+    the model are too narrow there.
     """
 
     quantity: str
@@ -48,6 +49,11 @@ class Group:
     sd: float
     p_value: float
     statistic: float = np.nan
+
+    def span(self, digits: int, said: str = " ") -> str:
+        """The quantity, and from where to where."""
+        of_numbers = f"{said}{self.low:.{digits}g} to {self.high:.{digits}g}"
+        return self.quantity + ("" if np.isnan(self.low) else of_numbers)
 
 
 @dataclass(frozen=True)
@@ -248,23 +254,30 @@ def _hang_together(name: str, p_value: float) -> str:
 
 
 def _groups(quantity: str, values: Array, u: Array, bins: int) -> list[Group]:
-    """Rows in groups of as many each, by a quantity."""
+    """Rows in groups of as many each, by a quantity, or of one text each."""
+    if values.dtype == object:
+        texts = sorted({text for text in values.tolist() if text is not None})
+        each = ((text, (values == text) & np.isfinite(u)) for text in texts)
+        return [_group(f"{quantity} = {text}", np.nan, np.nan, u[own]) for text, own in each if own.any()]
     known = np.isfinite(values) & np.isfinite(u)
     if not known.any():
         return []
-    values, scores = values[known], ndtri(np.clip(u[known], 1e-300, 1 - 1e-16))
+    values, u = values[known], u[known]
     edges = np.unique(np.quantile(values, np.linspace(0, 1, bins + 1)))
     place = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, max(len(edges) - 2, 0))
     groups = []
     for i in range(max(len(edges) - 1, 1)):
         own = place == i
         if own.any():
-            test = kstest(u[known][own], "uniform")
-            low, high = float(edges[i]), float(edges[min(i + 1, len(edges) - 1)])
-            mean, sd = float(scores[own].mean()), float(scores[own].std())
-            p_value, statistic = float(test.pvalue), float(test.statistic)
-            groups.append(Group(quantity, low, high, int(own.sum()), mean, sd, p_value, statistic))
+            groups.append(_group(quantity, float(edges[i]), float(edges[min(i + 1, len(edges) - 1)]), u[own]))
     return groups
+
+
+def _group(quantity: str, low: float, high: float, u: Array) -> Group:
+    """Some rows by their probabilities (n,)."""
+    test, scores = kstest(u, "uniform"), ndtri(np.clip(u, 1e-300, 1 - 1e-16))
+    p_value, statistic = float(test.pvalue), float(test.statistic)
+    return Group(quantity, low, high, len(u), float(scores.mean()), float(scores.std()), p_value, statistic)
 
 
 def _said(f: Scale | None, g: Scale | None, p_value: float, groups: Sequence[Group], noisy: bool) -> str:
@@ -285,7 +298,7 @@ def _said(f: Scale | None, g: Scale | None, p_value: float, groups: Sequence[Gro
         return "the model is off in place or shape"
     if worst is not None and worst.p_value * len(groups) < SURE:
         how = "widely" if worst.sd > 1 else "narrowly"
-        where = f"where {worst.quantity} is {worst.low:.3g} to {worst.high:.3g}"
+        where = f"where {worst.span(3, ' is ')}"
         return f"rows are spread more {how} than errors and model say {where}"
     return "errors and model are right" if noisy and (f is not None or g is None) else "the model is right"
 
@@ -297,6 +310,8 @@ def _off(scale: Scale | None) -> bool:
 def _lines(verdict: Verdict) -> list[str]:
     from ..system.text import measured
 
+    if not verdict.rows:
+        return [f"{verdict.coordinate}: {verdict.text}"]
     scales = [f"{name} x {measured(s.factor, s.standard_error)}" for name, s in
               (("errors", verdict.errors), ("widths", verdict.widths)) if s is not None]  # fmt: skip
     numbers = ", ".join(
@@ -304,6 +319,6 @@ def _lines(verdict: Verdict) -> list[str]:
     )
     lines = [f"{verdict.coordinate}: {verdict.text} ({numbers})"]
     for group in verdict.groups:
-        lines.append(f"    {group.quantity} {group.low:.4g} to {group.high:.4g}: {group.rows:,} rows, "
+        lines.append(f"    {group.span(4)}: {group.rows:,} rows, "
                      f"mean {group.mean:+.3f}, sd {group.sd:.3f}, p {group.p_value:.2g}")  # fmt: skip
     return lines

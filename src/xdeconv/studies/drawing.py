@@ -14,6 +14,7 @@ from ..rows.batch import Batch, concatenate
 from ..rows.data import Source
 
 Array = np.ndarray
+TEXTS = 20  # that rows are grouped by
 ROWS = 50_000  # rows that are enough to tell: more are sampled
 
 
@@ -51,14 +52,29 @@ def _with_columns(asked: Source | Batch, names: Sequence[str], seed: int) -> tup
 
 
 def _numbers(column: Any, name: str) -> Array:
+    """A column as numbers, or as the texts that it holds."""
+    values = column.to_numpy(zero_copy_only=False)
+    if values.dtype == object and all(isinstance(value, (str, type(None))) for value in values.tolist()):
+        return _texts(name, values)
     try:
-        return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
+        return np.asarray(values, dtype=np.float64)
     except (ValueError, TypeError):
-        raise ValueError(f"{name!r}, which rows are to be grouped by, is not a column of numbers") from None
+        raise ValueError(f"{name!r}, which rows are to be grouped by, is not a column of numbers or text") from None
+
+
+def _texts(name: str, values: Array) -> Array:
+    """Texts that group rows, which names of rows do not."""
+    different = len({value for value in values.tolist() if value is not None})
+    if different > TEXTS:
+        raise ValueError(
+            f"{name!r}, which rows are to be grouped by, has {different:,} different texts: at most {TEXTS}"
+        )
+    return values
 
 
 def _column(name: str, values: Any, n: int) -> Array:
-    array = np.asarray(values, dtype=np.float64)
+    array = np.asarray(values)
+    array = _texts(name, array.astype(object)) if array.dtype.kind in "OUT" else array.astype(np.float64)
     if array.shape != (n,):
         raise ValueError(f"by={name!r} has shape {array.shape} and there are {n} rows")
     return array

@@ -42,7 +42,8 @@ class Sizes:
         if not isinstance(asked, Source) or asked.with_noise_at(0.0) is None:
             return cls(np.sqrt(_variances(mixture, batch)))
         x = batch.x.T.double().numpy()
-        at = np.sqrt(np.nanmean(np.where(np.isfinite(x), x, np.nan) ** 2, axis=0, where=np.isfinite(x)))
+        seen = np.isfinite(x)
+        at = np.sqrt((np.where(seen, x, 0.0) ** 2).sum(axis=0) / np.maximum(seen.sum(axis=0), 1))
         far = float(np.nanmax(at, initial=1.0))
         low, middle, high = (_variances(mixture, drawn(_noise_at(asked, v))) for v in (-far, 0.0, far))
         B, C = (high - low) / (2 * far), (high + low - 2 * middle) / (2 * far**2)

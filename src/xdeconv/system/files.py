@@ -29,6 +29,10 @@ class LaterVersion(ValueError):
     """A file from a later version of xdeconv, or one that uses what this version lacks."""
 
 
+class DamagedFile(ValueError):
+    """A file that does not hold what was written."""
+
+
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str], durable: bool = True) -> Iterator[Path]:
     """A file to write beside the target: it takes the target's name when all went well, and else is removed.
@@ -152,7 +156,7 @@ def refuse_later_version(written: Any, known: int, path: str | os.PathLike[str])
     """
     version = written if isinstance(written, int) and not isinstance(written, bool) else _number(written)
     if version is None or version < 1:
-        raise ValueError(f"{path} is damaged: {written!r} is not a version of a format")
+        raise DamagedFile(f"{path} is damaged: {written!r} is not a version of a format")
     if version > known:
         raise LaterVersion(f"{path} was written by a later xdeconv (version {version}, known up to {known}): upgrade")
     return version
@@ -172,7 +176,7 @@ def refuse_unknown_features(features: Any, known: Collection[str], path: str | o
     xdeconv.system.files.LaterVersion: model.safetensors uses warp, which this xdeconv does not have: upgrade
     """
     if not isinstance(features, (list, tuple)) or not all(isinstance(name, str) for name in features):
-        raise ValueError(f"{path} is damaged: {features!r} is not a list of features")
+        raise DamagedFile(f"{path} is damaged: {features!r} is not a list of features")
     lacking = [name for name in features if name not in known]
     if lacking:
         raise LaterVersion(f"{path} uses {', '.join(lacking)}, which this xdeconv does not have: upgrade")
@@ -220,11 +224,11 @@ def load_tensors(
             tensors = _tensors(file, f"{path} is damaged")
             text = metadata.get("facts", "null")
             if metadata.get("checksum") != _checksum(tensors, text + needed):
-                raise ValueError(f"{path} is damaged: its numbers are not those that were written")
+                raise DamagedFile(f"{path} is damaged: its numbers are not those that were written")
             refuse_unknown_features(json.loads(needed or "[]"), features, path)
             return tensors, json.loads(text)
     except (SafetensorError, json.JSONDecodeError, KeyError, TypeError, OverflowError, RecursionError) as problem:
-        raise ValueError(f"{path} is truncated, damaged or not an xdeconv {kind}: {problem}") from problem
+        raise DamagedFile(f"{path} is truncated, damaged or not an xdeconv {kind}: {problem}") from problem
 
 
 def _tensors(file: Any, damaged: str) -> dict[str, np.ndarray]:
@@ -232,7 +236,7 @@ def _tensors(file: Any, damaged: str) -> dict[str, np.ndarray]:
     try:
         return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except MALFORMED as problem:
-        raise ValueError(f"{damaged}: {problem}") from problem
+        raise DamagedFile(f"{damaged}: {problem}") from problem
 
 
 def kind_of(path: str | os.PathLike[str]) -> str | None:

@@ -73,12 +73,7 @@ def _open_paths(
         store = open_store(paths[0])
         files = [paths[0] / MANIFEST, *dict.fromkeys(piece.file for piece in store.pieces)]
         return Files(store, stamped(files), shuffled=True)
-    kinds = {format_of(path) for path in paths}
-    if None in kinds or len(kinds) != 1:
-        odd = next((path for path in paths if format_of(path) is None), paths[0])
-        known = ", ".join(ending for endings in SUFFIXES.values() for ending in endings)
-        raise ValueError(f"{odd}: cannot tell one format from the name ({known})")
-    kind = str(kinds.pop())
+    kind = _one_format(paths)
     stamps = stamped(paths)
     if not skip_bad_files or len(paths) == 1:
         return Files(_open_format(kind, label, paths, names, chosen), stamps)
@@ -89,6 +84,20 @@ def _open_paths(
     bad = tuple(str(path) for path in paths if path not in fine)
     kept = {str(path): stamps[str(path)] for path in good}
     return Files(_open_format(kind, label, good, names, chosen), kept, bad)
+
+
+def _one_format(paths: Sequence[Path]) -> str:
+    """The format of all files, by their names."""
+    kinds: dict[str | None, Path] = {}
+    for path in paths:
+        kinds.setdefault(format_of(path), path)
+    if None in kinds:
+        known = ", ".join(ending for endings in SUFFIXES.values() for ending in endings)
+        raise ValueError(f"{kinds[None]}: cannot tell the format from the name ({known})")
+    if len(kinds) > 1:
+        several = " and ".join(map(str, kinds.values()))
+        raise ValueError(f"{several} are of different formats: convert them to one")
+    return str(*kinds)
 
 
 def _opens(kind: str, path: Path, chosen: str | None) -> bool:

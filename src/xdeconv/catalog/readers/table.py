@@ -177,10 +177,17 @@ def without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
     import pyarrow as pa
 
     plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
-    if not any(kind in plain for kind in batch.schema.types):
+
+    def viewless(column: pa.Array) -> pa.Array:
+        if pa.types.is_dictionary(column.type):  # polars' categories, of which none can be cast
+            return pa.DictionaryArray.from_arrays(column.indices, viewless(column.dictionary))
+        return column.cast(plain.get(column.type, column.type))
+
+    if not any(getattr(kind, "value_type", kind) in plain for kind in batch.schema.types):
         return batch
-    fields = [field.with_type(plain.get(field.type, field.type)) for field in batch.schema]
-    return batch.cast(pa.schema(fields, batch.schema.metadata))
+    columns = [viewless(column) for column in batch.columns]
+    fields = [field.with_type(column.type) for field, column in zip(batch.schema, columns, strict=True)]
+    return pa.record_batch(columns, schema=pa.schema(fields, batch.schema.metadata))
 
 
 def record_batch(columns: Mapping[str, Any]) -> pa.RecordBatch:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...mixture._mixture import Mixture
-from ...mixture.background import Background, Rows
+from ...mixture.background import REACH, Background, Rows, Uniform
 from ...rows import checks
 from ...rows.batch import Batch
 from ...rows.completing import Completing
@@ -15,6 +15,7 @@ from ...rows.data import ArraySource, Source
 from ...system.checksums import checksum
 
 Names = Sequence[str] | None
+LOOKED_AT = 1 << 17  # rows
 FIRST_SHARE = 0.1  # of all rows, that a background has before the first pass
 
 
@@ -102,6 +103,17 @@ def held_out_beside(held_out: Source | None, background: Background | None) -> S
         known = "background is given as log-densities per row"
         raise ValueError(f"{known}: give validation=dict(X=..., background=...) too")
     return beside(held_out, background) if lacks else held_out
+
+
+def describe_rows_outside(background: Background | None, source: Source) -> str:
+    """How many rows are out of reach of a box, so that components stretch to explain them; empty if none are."""
+    if not isinstance(background, Uniform):
+        return ""
+    some = source.sample(LOOKED_AT, 0)
+    outside = int(background.beyond(some).sum())
+    rows = f"{outside:,} of {some.n:,} rows" + (" looked at" if some.n < source.rows else "")
+    where = f"outside the background's box by more than {REACH:g} of their errors"
+    return f"{rows} lie {where}: components stretch to explain them" if outside else ""
 
 
 def with_share(mixture: Mixture, background: Background | None) -> Mixture:

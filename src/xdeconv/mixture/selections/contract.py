@@ -320,11 +320,11 @@ def refuse_bare(background: Background | None) -> None:
                          "not say: give background= an xd.Uniform or an xd.Mixture")  # fmt: skip
 
 
-def refuse_rejected(selection: Selecting, batch: Batch, first: int = 0) -> None:
+def refuse_rejected(selection: Selecting, batch: Batch, first: int = 0, labels: Sequence[str] | None = None) -> None:
     """Refuse rows that the selection itself would have rejected; ``first`` is the number of the first one."""
     gone = selection.probability(batch) <= 0
     if bool(gone.any()):
-        raise rejection(selection, first + int(gone.nonzero()[0, 0]), int(gone.sum()))
+        raise rejection(selection, first + int(gone.nonzero()[0, 0]), int(gone.sum()), labels)
 
 
 def rejection(selection: Selecting, row: int, count: int, labels: Sequence[str] | None = None) -> ValueError:
