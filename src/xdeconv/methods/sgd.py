@@ -111,6 +111,8 @@ class SGD(Method):
         The scale of the frame, which a fit sets.
     covariance : str or LowRank, default "full"
         What covariances may look like, as in :func:`xdeconv.fit`.
+    average : bool, default True
+        Whether a fit in batches ends at the average of its last steps, which has next to none of their noise.
 
     Examples
     --------
@@ -126,6 +128,7 @@ class SGD(Method):
     fixed: Fixed | None = None
     scale: tuple[float, ...] | None = None
     covariance: Structure = FULL
+    average: bool = True
 
     def __post_init__(self) -> None:
         checked_schedule(self.rate, "rate")
