@@ -7,7 +7,7 @@ import torch
 from problems import CASES, Problem, problem
 from xdeconv import EM, SGD, Fixed, Mixture, Prior, kernels
 from xdeconv.kernels.options import Options
-from xdeconv.methods import Method
+from xdeconv.methods import Averaged, Method
 
 REFERENCE = Options(backend="reference")
 
@@ -122,7 +122,15 @@ def test_singular_start_is_refused():
 
 @pytest.mark.parametrize(
     "method",
-    [EM(), EM(step=0.1, prior=Prior(w=0.1)), SGD(), SGD(optimizer=torch.optim.SGD), SGD(optimizer=torch.optim.NAdam)],
+    [
+        EM(),
+        EM(step=0.1, prior=Prior(w=0.1)),
+        SGD(),
+        SGD(optimizer=torch.optim.SGD),
+        SGD(optimizer=torch.optim.NAdam),
+        Averaged(EM(step=0.1)),
+        Averaged(SGD()),
+    ],
 )
 def test_the_protocol(method: Method):
     """init, update, mixture, tensors and restore fit together for every method."""

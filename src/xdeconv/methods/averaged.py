@@ -105,8 +105,8 @@ class Averaged(Method):
         last = self.method.mixture(state.last)
         weights = all_weights(state.weights.log(), background=len(last.shares) > last.k)
         held = (self.fixed or Fixed()).mask("covariances", last.k, state.means.device)[:, None, None]
-        nearest = self.covariance.nearest(state.covariances, state.weights).V
-        V = torch.where(held, state.covariances, nearest)
+        factored = self.covariance.factored(state.covariances, state.weights).V
+        V = torch.where(held, state.covariances, factored)
         return Mixture.from_tensors(without_drift(weights), state.means, V)
 
     def numbers(self, state: AveragedState) -> Tensor:
