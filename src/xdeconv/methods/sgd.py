@@ -91,14 +91,16 @@ class SGDState(State):
 
 @dataclass(frozen=True)
 class SGD(Method):
-    """Gradient steps on the mean log-likelihood of a batch.
+    """Gradient steps on the mean log-likelihood of a batch, relative to the widths of each component.
 
     Parameters
     ----------
-    rate : float or schedule, default 0.01
-        Learning rate: a number, or a function of the epoch such as :class:`xdeconv.Stepped`.
+    rate : float or schedule, default Decaying(0.02)
+        Learning rate: a number, or a function of the epoch such as :class:`xdeconv.Stepped`. Of Adam, about the length
+        of a step in widths of a component.
     optimizer : callable, default torch.optim.Adam
-        Called with the parameters, ``lr=`` and the options.
+        Called with the parameters, ``lr=`` and the options. Means and covariances begin each step at 0, in the frame of
+        their component.
     options : mapping, optional
         Further arguments of the optimiser.
     prior : Prior, optional
