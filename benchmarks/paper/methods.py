@@ -31,7 +31,8 @@ class Recipe:
 
 def recipes(batch_rows: int = 500, step: float = 1e-2, rate: float = 1e-2) -> Mapping[str, Recipe]:
     """Every method by its short name; the first four are the experiment, the others settle what the floor does."""
-    minibatch, gradients = xd.EM(step=xd.Stepped(step, {10: 0.5})), xd.SGD(rate=xd.Stepped(rate, {10: 0.1}))
+    minibatch = xd.EM(step=xd.Stepped(step, {10: 0.5}), average=False)
+    gradients = xd.SGD(rate=xd.Stepped(rate, {10: 0.1}), average=False)
     return {
         "em": Recipe("existing EM", xd.EM(inflate=FLOOR)),
         "minibatch": Recipe("minibatch EM", replace(minibatch, inflate=FLOOR), batch_rows),

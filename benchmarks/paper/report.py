@@ -48,6 +48,8 @@ DIFFERENCES = [
      "positions are known to a milliarcsecond, not to a degree"),
     ("SGD's penalty", "text w / trace V; code the sum of w / V_dd", "w / trace V", "as the text has it"),
     ("SGD's rate", "text: a tenth after epoch 10; code: also after 15", "a tenth after epoch 10", "as the text has it"),
+    ("SGD's steps", "in the units of the rows", "in the tables here as there; today relative to the widths of "
+     "components", "steps of one size are many widths of a narrow component"),
     ("minibatch EM", "`adjust`, in which m m^T cancels", "the same step, centred on the current mean",
      "the same fixed points; float32 is enough"),
     ("existing EM", "Bovy's C code on CPUs", "the same updates by our kernel, 20 passes", "one engine, one clock"),

@@ -29,7 +29,6 @@ from xdeconv.methods import suited_batch, suited_step
 SLACK = 0.02  # nat that defaults may lose
 TITLES = {"minibatch": "minibatch EM", "sgd": "SGD"}
 SAMPLERS = ("optuna", "qmc")
-POWERS = {"minibatch": 0.8, "sgd": 0.6}
 
 
 @dataclass(frozen=True)
@@ -44,9 +43,9 @@ class Settings:
         return f"first step {self.step:.3g}, {self.batch_rows} rows, w = {self.w:.1e} of the variance"
 
 
-def schedule(method: str, step: float) -> xd.Decaying:
+def schedule(step: float) -> xd.Decaying:
     """How the first step decays: as in the defaults."""
-    return xd.Decaying(step, power=POWERS[method])
+    return xd.Decaying(step)
 
 
 def defaults(method: str, k: int, d: int) -> Settings:
@@ -72,7 +71,7 @@ class Objective:
     variances: tuple[float, ...]
 
     def fit(self, s: Settings, seed: int) -> xd.Mixture:
-        step = schedule(self.method, s.step)
+        step = schedule(s.step)
         prior = xd.Prior(w=[s.w * self.rows.train.rows * v for v in self.variances]) if s.w else None
         method = xd.EM(step=step, prior=prior) if self.method == "minibatch" else xd.SGD(rate=step, prior=prior)
         train = self.rows.train

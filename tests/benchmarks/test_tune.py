@@ -35,8 +35,8 @@ def test_defaults_are_those_of_the_library():
     minibatch = tune.defaults("minibatch", 16, 7)
     chosen = choose_method(source, 16, torch.device("cpu"), Worded(), minibatch.batch_rows).method
     assert minibatch.batch_rows == suited_batch(16, 7)
-    assert chosen == xd.EM(step=tune.schedule("minibatch", minibatch.step))
-    assert xd.SGD(rate=tune.schedule("sgd", tune.defaults("sgd", 16, 7).step)) == xd.SGD()
+    assert chosen == xd.EM(step=tune.schedule(minibatch.step))
+    assert xd.SGD(rate=tune.schedule(tune.defaults("sgd", 16, 7).step)) == xd.SGD()
 
 
 @pytest.mark.parametrize("method", tune.TITLES)

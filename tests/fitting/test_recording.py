@@ -9,8 +9,10 @@ import torch
 import xdeconv as xd
 from xdeconv.fitting.minibatches import Recording, Steps, side_stream
 from xdeconv.kernels.options import Options
+from xdeconv.methods import Averaged
 
 CPU = torch.device("cpu")
+METHODS = [xd.EM(step=0.3), xd.SGD(rate=0.02), Averaged(xd.EM(step=0.3)), Averaged(xd.SGD(rate=0.02))]
 START = xd.Mixture([0.5, 0.5], [[-1.0], [1.0]], [[[1.0]], [[1.0]]])
 
 
@@ -39,7 +41,7 @@ def graphs(monkeypatch):
     return again
 
 
-@pytest.mark.parametrize("method", [xd.EM(step=0.3), xd.SGD(rate=0.02)], ids=["em", "sgd"])
+@pytest.mark.parametrize("method", METHODS, ids=["em", "sgd", "averages of em", "averages of sgd"])
 def test_updates_that_cannot_be_recorded_are_computed(method, graphs, monkeypatch, caplog):
     class Refusing:
         def __init__(self, *_, **__):
@@ -86,7 +88,7 @@ def test_warming_up_takes_one_stream(graphs, monkeypatch):
     assert len(made) == 1
 
 
-@pytest.mark.parametrize("method", [xd.EM(step=0.3), xd.SGD(rate=0.02)], ids=["em", "sgd"])
+@pytest.mark.parametrize("method", METHODS, ids=["em", "sgd", "averages of em", "averages of sgd"])
 def test_replayed_updates_are_those_that_are_computed(method, graphs):
     rows = np.random.default_rng(0).normal(size=(210, 1))
     batches = xd.Batch.from_arrays(rows, error=np.linspace(0.1, 1.0, 210)[:, None]).chunks(50)  # the last one is odd

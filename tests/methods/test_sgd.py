@@ -7,7 +7,7 @@ import torch
 from problems import CASES, Problem, problem
 from xdeconv import EM, SGD, Fixed, Mixture, Prior, kernels
 from xdeconv.kernels.options import Options
-from xdeconv.methods import Method
+from xdeconv.methods import Averaged, Method
 
 REFERENCE = Options(backend="reference")
 
@@ -16,9 +16,11 @@ def mixture_of(p: Problem) -> Mixture:
     return Mixture(p.weights, p.means, p.covariances)
 
 
-def loss_by_autograd(p: Problem, logits, means, factors, prior: Prior | None, trace_penalty: float):
-    """The same loss, written forwards, for a batch that is half of the data."""
-    L = factors.tril(-1) + torch.diag_embed(factors.diagonal(dim1=-2, dim2=-1).exp())
+def loss_by_autograd(p: Problem, logits, shifts, factors, prior: Prior | None, trace_penalty: float):
+    """The same loss, written forwards, of steps in the components' own frames; for a batch that is half of the data."""
+    L = torch.linalg.cholesky(torch.from_numpy(p.covariances))
+    means = torch.from_numpy(p.means) + (L @ shifts[..., None])[..., 0]
+    L = L @ (factors.tril(-1) + torch.diag_embed(factors.diagonal(dim1=-2, dim2=-1).exp()))
     V = L @ L.mT
     batch = p.batch()
     weight = torch.ones(batch.n).double() if batch.weight is None else batch.weight
@@ -40,7 +42,7 @@ def test_gradients_are_autograds(name, prior, penalty):
     state = method.init(mixture_of(p))
     stats = kernels.accumulate(*state.parameters(), p.batch(), REFERENCE)
     method.update(state, stats, 2 * float(stats.rows))
-    leaves = [t.detach().clone().requires_grad_() for t in (state.logits, state.means, state.free[0])]
+    leaves = [t.detach().clone().requires_grad_() for t in (state.logits, 0 * state.means, 0 * state.free[0])]
     loss_by_autograd(p, *leaves, prior, penalty).backward()
     for ours, leaf in zip((state.logits, state.means, state.free[0]), leaves, strict=True):
         torch.testing.assert_close(ours.grad, leaf.grad, rtol=1e-8, atol=1e-10)
@@ -120,7 +122,15 @@ def test_singular_start_is_refused():
 
 @pytest.mark.parametrize(
     "method",
-    [EM(), EM(step=0.1, prior=Prior(w=0.1)), SGD(), SGD(optimizer=torch.optim.SGD), SGD(optimizer=torch.optim.NAdam)],
+    [
+        EM(),
+        EM(step=0.1, prior=Prior(w=0.1)),
+        SGD(),
+        SGD(optimizer=torch.optim.SGD),
+        SGD(optimizer=torch.optim.NAdam),
+        Averaged(EM(step=0.1)),
+        Averaged(SGD()),
+    ],
 )
 def test_the_protocol(method: Method):
     """init, update, mixture, tensors and restore fit together for every method."""

@@ -114,12 +114,16 @@ def test_gradients_are_autograds(word, name):
     state = method.init(mixture_of(p))
     stats = kernels.accumulate(*state.parameters(), p.batch(), REFERENCE)
     method.update(state, stats, float(stats.rows))
-    logits, means, *free = (t.detach().clone().requires_grad_() for t in state.named().values())
-    V = method.covariance.made(tuple(free), *means.shape).V
+    structure, shape = method.covariance, state.means.shape
+    frames = structure.frames(state.detached, *shape)
+    logits = state.logits.detach().clone().requires_grad_()
+    shifts, *steps = (torch.zeros_like(t).requires_grad_() for t in (state.means, *state.free))
+    means = state.means.detach() + (frames @ shifts[..., None])[..., 0]
+    V = structure.made(structure.gone(state.detached, tuple(steps)), *shape).V
     density = kernels.log_prob(logits.log_softmax(0), means, V, p.batch(), REFERENCE)
     weight = torch.ones_like(density) if p.weight is None else torch.from_numpy(p.weight)
     (-(weight * density).sum() / weight.sum()).backward()
-    for ours, right in zip(state.named().values(), (logits, means, *free), strict=True):
+    for ours, right in zip(state.named().values(), (logits, shifts, *steps), strict=True):
         torch.testing.assert_close(ours.grad, right.grad, rtol=1e-8, atol=1e-10)
 
 

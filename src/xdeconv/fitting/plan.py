@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from ..kernels.options import Options
-from ..methods import EM, Accelerated, Method, Structure, as_structure, described
+from ..methods import EM, Accelerated, Averaged, Method, Structure, as_structure, described
 from ..methods.accelerated import DOUBLE, SINGLE
 from ..methods.structures import FULL
 from ..mixture._mixture import Mixture, refuse_no_mixture
@@ -112,11 +112,12 @@ class Plan:
         return {"epochs": self.epochs, "patience": self.patience, "resume": resumes}
 
     def method_for(self, dtype: torch.dtype) -> Method:
-        """The method as it runs in a number type: EM on full passes is accelerated, unless it was told not to be."""
+        """The method as it runs in a number type: full passes of EM accelerated, steps on batches averaged."""
         method = self.method
-        if not isinstance(method, EM) or not method.accelerate or self.batch_rows is not None:
-            return method
-        if method.step != 1.0 or method.inflate:
+        forgets = isinstance(method, EM) and method.step == 1.0  # all that was before
+        if self.batch_rows is not None:
+            return Averaged(method) if method.average and not forgets else method
+        if not isinstance(method, EM) or not forgets or not method.accelerate or method.inflate:
             return method
         return Accelerated(method, SINGLE if dtype == torch.float32 else DOUBLE)
 
@@ -134,7 +135,7 @@ def resolve(
     batch_rows = None if batch_rows is None else whole_number(batch_rows, "batch_rows", 1)
     heavier = choose_tails(tails, given)
     search = choose_moves(moves, words if isinstance(words, Method) else None, source, given)
-    searched = 0 if search is None else search.pool_rows
+    searched = Moves().pool_rows if given is not None else 0 if search is None else search.pool_rows
     chosen = choose_method(source, k, there, words, batch_rows, seed, searched)
     return Plan(
         components=k,

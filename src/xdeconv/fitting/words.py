@@ -25,7 +25,7 @@ class Worded:
     """A method by its name, with a prior, or what EM adds to covariances; without either it gets a weak prior.
 
     >>> Worded("minibatch-em").method(512, 64, 7).step
-    Decaying(start=0.143, delay=1.0, power=0.8)
+    Decaying(start=0.143, delay=1.0, power=0.6)
     """
 
     way: Way = "auto"

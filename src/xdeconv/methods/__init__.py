@@ -4,6 +4,7 @@ A method sees :class:`xdeconv.kernels.stats.Stats` and never a row: it imports n
 """
 
 from .accelerated import Accelerated
+from .averaged import Averaged
 from .contract import Method, State, described
 from .em import EM
 from .fixed import Fixed
@@ -16,6 +17,7 @@ __all__ = [
     "EM",
     "SGD",
     "Accelerated",
+    "Averaged",
     "Decaying",
     "Fixed",
     "LowRank",

@@ -53,6 +53,8 @@ class Method(ABC):
     """Parameters that are held, or none."""
     covariance: Structure = FULL
     """What covariances may look like."""
+    average: bool = False
+    """Whether a fit in batches is to end at the average of its last steps."""
 
     @abstractmethod
     def init(self, mixture: Mixture, device: torch.device | str = "cpu") -> Any:

@@ -81,6 +81,8 @@ class EM(Method):
         part of the passes.
     covariance : str or LowRank, default "full"
         What covariances may look like, as in :func:`xdeconv.fit`.
+    average : bool, default True
+        Whether a fit in batches ends at the average of its last steps, which has next to none of their noise.
 
     Examples
     --------
@@ -94,6 +96,7 @@ class EM(Method):
     fixed: Fixed | None = None
     accelerate: bool = True
     covariance: Structure = FULL
+    average: bool = True
 
     def __post_init__(self) -> None:
         checked_schedule(self.step, "step", most=1.0)
@@ -187,9 +190,7 @@ class EM(Method):
 
     def mixture(self, state: EMState) -> Mixture:
         """The mixture that a state stands for."""
-        total = state.weights.sum()  # float32 sums of many batches drift from 1
-        weights = torch.where((total - 1).abs() > DRIFT, state.weights / total, state.weights)
-        return Mixture.from_tensors(weights, state.means, state.covariances)
+        return Mixture.from_tensors(without_drift(state.weights), state.means, state.covariances)
 
     def standardized(self, scale: Sequence[float]) -> EM:
         """The same method for coordinates divided by ``scale``: priors and penalties stay in the user's units."""
@@ -203,6 +204,12 @@ def all_weights(log_weights: Tensor, background: bool) -> Tensor:
     """Weights (k,), with a background (k + 1,): it has what the components leave."""
     weights = log_weights.exp()
     return torch.cat([weights, (1 - weights.sum()).clamp(min=0.0)[None]]) if background else weights
+
+
+def without_drift(weights: Tensor) -> Tensor:
+    """Weights that add up to 1, from which float32 sums of many batches drift."""
+    total = weights.sum()
+    return torch.where((total - 1).abs() > DRIFT, weights / total, weights)
 
 
 def moved_numbers(numbers: Tensor, stats: Stats, lam: Tensor | float) -> Tensor:

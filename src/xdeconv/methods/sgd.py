@@ -91,14 +91,16 @@ class SGDState(State):
 
 @dataclass(frozen=True)
 class SGD(Method):
-    """Gradient steps on the mean log-likelihood of a batch.
+    """Gradient steps on the mean log-likelihood of a batch, relative to the widths of each component.
 
     Parameters
     ----------
-    rate : float or schedule, default 0.01
-        Learning rate: a number, or a function of the epoch such as :class:`xdeconv.Stepped`.
+    rate : float or schedule, default Decaying(0.02)
+        Learning rate: a number, or a function of the epoch such as :class:`xdeconv.Stepped`. Of Adam, about the length
+        of a step in widths of a component.
     optimizer : callable, default torch.optim.Adam
-        Called with the parameters, ``lr=`` and the options.
+        Called with the parameters, ``lr=`` and the options. Means and covariances begin each step at 0, in the frame of
+        their component.
     options : mapping, optional
         Further arguments of the optimiser.
     prior : Prior, optional
@@ -111,6 +113,8 @@ class SGD(Method):
         The scale of the frame, which a fit sets.
     covariance : str or LowRank, default "full"
         What covariances may look like, as in :func:`xdeconv.fit`.
+    average : bool, default True
+        Whether a fit in batches ends at the average of its last steps, which has next to none of their noise.
 
     Examples
     --------
@@ -126,6 +130,7 @@ class SGD(Method):
     fixed: Fixed | None = None
     scale: tuple[float, ...] | None = None
     covariance: Structure = FULL
+    average: bool = True
 
     def __post_init__(self) -> None:
         checked_schedule(self.rate, "rate")
@@ -199,29 +204,47 @@ class SGD(Method):
         free = ~state.fixed_weights
         share = torch.where(free, alpha, 0.0) / torch.where(free, alpha, 0.0).sum()
         on_logits = torch.where(free, q - torch.where(free, q, 0.0).sum() * share, 0.0)
+        frames = self.covariance.frames(state.detached, *state.means.shape)
+        on_means = (frames.mT @ self._movable(g)[..., None])[..., 0]
         on_free = self.covariance.pulled_back(state.detached, G)
         rows = n.clamp(min=1e-300)  # a batch of no weight has no gradient
         more = [stats.slopes] if len(state.extra) else []
-        self._apply(state, [-gradient / rows for gradient in (on_logits, g, *on_free, *more)], state.seen / total)
+        gradients = [-gradient / rows for gradient in (on_logits, on_means, *on_free, *more)]
+        self._apply(state, gradients, frames, state.seen / total)
         return replace(state, seen=state.seen + n)
 
-    def _apply(self, state: SGDState, gradients: list[Tensor], epoch: Tensor) -> None:
+    def _movable(self, g: Tensor) -> Tensor:
+        """Gradients on means without the coordinates that are held."""
+        fixed, (k, d) = self.fixed or Fixed(), g.shape
+        return g if fixed.means is False else torch.where(fixed.coordinates(k, d, g.device), 0.0, g)
+
+    def _apply(self, state: SGDState, gradients: list[Tensor], frames: Tensor, epoch: Tensor) -> None:
+        """One step of the optimiser, of means and covariances in the frame of each component."""
         for parameter, gradient in zip(state.named().values(), gradients, strict=True):
             parameter.grad = gradient
         held = []
         for parameter, mask in self._held(state):
-            assert parameter.grad is not None
-            parameter.grad[mask] = 0.0
             held.append((parameter, mask, parameter.detach()[mask].clone()))
+        self._set_rate(state, epoch)
+        within = (state.means, *state.free)
+        means, *free = (parameter.detach().clone() for parameter in within)
+        for parameter in within:
+            parameter.data.zero_()
+        state.optimizer.step()
+        shift, *steps = (parameter.detach() for parameter in within)
+        after = means + (frames @ shift[..., None])[..., 0], *self.covariance.gone(tuple(free), tuple(steps))
+        for parameter, value in zip(within, after, strict=True):
+            parameter.data.copy_(value)
+        for parameter, mask, values in held:
+            parameter.data[mask] = values
+
+    def _set_rate(self, state: SGDState, epoch: Tensor) -> None:
         rate = at_epoch(self.rate, epoch)
         for group in state.optimizer.param_groups:
             if isinstance(group["lr"], Tensor):
                 group["lr"].copy_(rate) if isinstance(rate, Tensor) else group["lr"].fill_(rate)
             else:
                 group["lr"] = float(rate)
-        state.optimizer.step()
-        for parameter, mask, values in held:
-            parameter.data[mask] = values
 
     def _held(self, state: SGDState) -> list[tuple[Tensor, Tensor]]:
         """Parameters that are held in part, and which part of each."""

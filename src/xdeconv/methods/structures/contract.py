@@ -170,7 +170,7 @@ class Structure(ABC):
 
     @abstractmethod
     def pulled_back(self, free: tuple[Tensor, ...], G: Tensor) -> tuple[Tensor, ...]:
-        """The gradient on unconstrained numbers.
+        """The gradient on steps of no length from unconstrained numbers, as :meth:`gone` takes them.
 
         Parameters
         ----------
@@ -184,6 +184,38 @@ class Structure(ABC):
         tuple of torch.Tensor
             One per tensor of ``free``.
         """
+
+    def gone(self, free: tuple[Tensor, ...], steps: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Unconstrained numbers after steps that are relative to the widths of components.
+
+        Parameters
+        ----------
+        free, steps : tuple of torch.Tensor
+            Unconstrained numbers, and one step for each.
+
+        Returns
+        -------
+        tuple of torch.Tensor
+            Where the steps lead.
+        """
+        return tuple(number + step for number, step in zip(free, steps, strict=True))
+
+    def frames(self, free: tuple[Tensor, ...], k: int, d: int) -> Tensor:
+        """What turns steps of about a width of each component into steps of its mean.
+
+        Parameters
+        ----------
+        free : tuple of torch.Tensor
+            Unconstrained numbers.
+        k, d : int
+            Components and dimensions.
+
+        Returns
+        -------
+        torch.Tensor (k, d, d)
+            Factors of the covariances, or their widths on the diagonal.
+        """
+        return torch.diag_embed(self.made(free, k, d).V.diagonal(dim1=-2, dim2=-1).sqrt())
 
     @abstractmethod
     def around(self, covariances: Covariances, information: Tensor) -> Coordinates:

@@ -79,8 +79,12 @@ class LowRank(Structure):
         return _whole(Factors(free[0], free[1].exp()))
 
     def pulled_back(self, free: tuple[Tensor, ...], G: Tensor) -> tuple[Tensor, ...]:
-        """G F, and half the diagonal of G D."""
-        return G @ free[0], G.diagonal(dim1=-2, dim2=-1) * free[1].exp() / 2
+        """G F times the widths, and half the diagonal of G D."""
+        return _widths(free) * (G @ free[0]), G.diagonal(dim1=-2, dim2=-1) * free[1].exp() / 2
+
+    def gone(self, free: tuple[Tensor, ...], steps: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Loadings after steps of so many widths, and logarithms after steps."""
+        return free[0] + _widths(free) * steps[0], free[1] + steps[1]
 
     def around(self, covariances: Covariances, information: Tensor) -> Coordinates:
         """Loadings and logarithms of own variances."""
@@ -91,6 +95,11 @@ class LowRank(Structure):
         """One of the right shapes."""
         one = torch.ones(k, d, dtype=torch.float64, device=device)
         return _whole(Factors(0.1 * one[..., None].expand(k, d, self.rank).contiguous(), one))
+
+
+def _widths(free: tuple[Tensor, ...]) -> Tensor:
+    """Square roots of the diagonal of V (k, d, 1)."""
+    return (free[0].square().sum(-1, keepdim=True) + free[1].exp()[..., None]).sqrt()
 
 
 def _whole(factors: Factors) -> Covariances:

@@ -26,10 +26,15 @@ def _cholesky(C: Tensor) -> Tensor:
 
 
 def _on_log_cholesky(C: Tensor, G: Tensor) -> Tensor:
+    """The gradient on the log-Cholesky factor B of V = L B B^T L^T, at B = 1."""
     L = _cholesky(C)
-    gradient = (G @ L).tril()
-    gradient.diagonal(dim1=-2, dim2=-1).mul_(L.diagonal(dim1=-2, dim2=-1))
-    return gradient
+    return (L.mT @ G @ L).tril()
+
+
+def _after_log_cholesky(C: Tensor, step: Tensor) -> Tensor:
+    """The log-Cholesky factor of V after a step of B, whose log-Cholesky factor it is."""
+    L = (_cholesky(C) @ _cholesky(step)).tril(-1)
+    return L + torch.diag_embed((C + step).diagonal(dim1=-2, dim2=-1))
 
 
 @dataclass(frozen=True)
@@ -54,8 +59,16 @@ class Full(Structure):
         return Covariances(L @ L.mT)
 
     def pulled_back(self, free: tuple[Tensor, ...], G: Tensor) -> tuple[Tensor, ...]:
-        """tril(G L), times L on the diagonal."""
+        """tril(L^T G L)."""
         return (_on_log_cholesky(free[0], G),)
+
+    def gone(self, free: tuple[Tensor, ...], steps: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """The factor times that of the steps."""
+        return (_after_log_cholesky(free[0], steps[0]),)
+
+    def frames(self, free: tuple[Tensor, ...], k: int, d: int) -> Tensor:
+        """L."""
+        return _cholesky(free[0])
 
     def around(self, covariances: Covariances, information: Tensor) -> Coordinates:
         """Log-Cholesky factors over the anchor's."""
@@ -92,6 +105,14 @@ class Tied(Structure):
     def pulled_back(self, free: tuple[Tensor, ...], G: Tensor) -> tuple[Tensor, ...]:
         """That of the sum of all G."""
         return (_on_log_cholesky(free[0], G.sum(0, keepdim=True)),)
+
+    def gone(self, free: tuple[Tensor, ...], steps: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """The factor times that of the steps."""
+        return (_after_log_cholesky(free[0], steps[0]),)
+
+    def frames(self, free: tuple[Tensor, ...], k: int, d: int) -> Tensor:
+        """L, for all."""
+        return _cholesky(free[0]).expand(k, d, d)
 
     def around(self, covariances: Covariances, information: Tensor) -> Coordinates:
         """Steps that all components take together."""

@@ -1,0 +1,1 @@
+"""Minibatch EM and SGD at their defaults, beside batch EM."""
