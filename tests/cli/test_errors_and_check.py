@@ -20,7 +20,8 @@ def folder(tmp_path, monkeypatch):
     noise = np.random.default_rng(1).uniform(0.1, 1.0, size=(N, 2)) ** 2
     X = TRUTH.sample(N, seed=0, noise=noise)
     columns = {"a": X[:, 0], "b": X[:, 1], "a_error": np.sqrt(noise[:, 0]), "b_error": np.sqrt(noise[:, 1]),
-               "G": np.linspace(10, 20, N), "name": ["star"] * N}  # fmt: skip
+               "G": np.linspace(10, 20, N), "name": [f"star {i}" for i in range(N)],
+               "survey": ["north", "south"] * (N // 2)}  # fmt: skip
     pq.write_table(pa.table(columns), "rows.parquet")
     pq.write_table(pa.table({**columns, "b_error": columns["b_error"] / 1.5}), "wrong.parquet")
     xd.fit(xd.open("rows.parquet", ["a", "b"]), mixture=TRUTH).mixture.save("m.safetensors")
@@ -68,7 +69,10 @@ def test_check_prints_one_verdict_per_coordinate(folder, call):
     assert call("check", "m.safetensors", "rows.parquet", "--by", "H")[0] == 1
     code, _, err = call("check", "m.safetensors", "rows.parquet", "--by", "name")
     assert code == 1
-    assert "not a column of numbers" in err
+    assert "2,000 different texts: at most 20" in err
+    code, out, err = call("check", "m.safetensors", "rows.parquet", "--by", "survey")
+    assert code == 0, err
+    assert sum(line.startswith("    survey = north: 1,000 rows") for line in out.splitlines()) == 2
 
 
 def test_check_of_what_other_values_predict(folder, call):

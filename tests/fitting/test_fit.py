@@ -369,10 +369,13 @@ def test_a_fit_with_a_prior_added_is_resumed_with_it(tmp_path):
 
 
 def test_float32_trouble_is_said_and_the_fit_goes_on_in_float64():
-    """Two coordinates that agree to 3e-6: T is singular in float32 and well defined in float64."""
+    """Two coordinates that agree to 1e-6: T is singular in float32 and well defined in float64.
+
+    Where they agree to 3e-6, float32 may get through, which depends on the processor.
+    """
     rng = np.random.default_rng(11)
     v = rng.normal(size=(500, 1))
-    X = np.hstack([v, v + 3e-6 * rng.normal(size=(500, 1))])
+    X = np.hstack([v, v + 1e-6 * rng.normal(size=(500, 1))])
     result = xd.fit(X, 2, dtype="float32", seed=0)
     assert any("float64" in note for note in result.notes)
     right = xd.fit(X, 2, dtype="float64", seed=0)
