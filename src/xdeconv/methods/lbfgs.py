@@ -30,7 +30,9 @@ def direction_of(gradient: Tensor, steps: Tensor, changes: Tensor) -> tuple[Tens
 @cache
 def _two_loops() -> Callable[..., None]:
     numbers = types.float64
-    return compiled_sum(_turn, types.void(numbers[::1], numbers[:, ::1], numbers[:, ::1], numbers[:, ::1]), "directions")
+    return compiled_sum(
+        _turn, types.void(numbers[::1], numbers[:, ::1], numbers[:, ::1], numbers[:, ::1]), "directions"
+    )
 
 
 def _turn(v, S, Y, room):  # type: ignore[no-untyped-def]
