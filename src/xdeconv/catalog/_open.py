@@ -108,9 +108,8 @@ def open(
     source = open_source(
         data, columns, error=error, correlation=correlation, unit=unit, derive=derive, where=where, weight=weight,
         log_prior=log_prior, offset=offset, inflate=inflate, fill=fill, missing=missing, preset=preset,
-        error_pattern=error_pattern,
-        correlation_pattern=correlation_pattern, cos_dec=cos_dec, bad_rows=bad_rows, empty=empty,
-        skip_bad_files=skip_bad_files, memory=memory,
+        error_pattern=error_pattern, correlation_pattern=correlation_pattern, cos_dec=cos_dec, bad_rows=bad_rows,
+        empty=empty, skip_bad_files=skip_bad_files, memory=memory,
     )  # fmt: skip
     warn_of_guesses(source, stacklevel=3)
     return source
